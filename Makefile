@@ -122,6 +122,8 @@ test: guests plugin mpi
 	@deploy/need haproxy haproxy
 	@deploy/need orterun openmpi-bin
 	@deploy/need nft nftables
+	@deploy/need chromedriver chromium-driver
+	@deploy/need prometheus prometheus
 	$(MAKE) --jobs=2 agent debug
 	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint && wait $$setup
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace

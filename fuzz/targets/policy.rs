@@ -5,7 +5,7 @@ use fairlane_policy::{Change, Policy, Setting, ShareSetting, Terms, units};
 use libfuzzer_sys::fuzz_target;
 
 /// The text that input bytes from 128 on stand for, so that inputs form meaningful policies.
-const WORDS: [&str; 97] = [
+const WORDS: [&str; 98] = [
     "\n[[link]]\n",
     "\n[[vif]]\n",
     "\n",
@@ -103,6 +103,7 @@ const WORDS: [&str; 97] = [
     "wrr",
     "50ms",
     "packed = true\n",
+    "metrics_token = \"/t\"\n",
 ];
 
 // Zeros separate the parts of an input: two policies, then any number of triples of target, key and value.

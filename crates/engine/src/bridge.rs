@@ -524,6 +524,7 @@ impl Bridge {
                     waiting: entry.waiting.clone(),
                     receive: entry.receive_state(),
                     early_ack: entry.early.as_ref().map(|early| EarlyState::new(early.seen(now))),
+                    capture: None,
                     port: state(entry),
                 }
             });

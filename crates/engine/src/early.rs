@@ -213,6 +213,7 @@ impl Early {
             engaged: early.is_engaged(now),
             flows: early.known(),
             retained: early.retained(),
+            limit: early.limit(),
             stats: early.stats(),
         })
     }
@@ -224,6 +225,7 @@ pub(crate) struct Seen {
     pub engaged: bool,
     pub flows: u32,
     pub retained: u64,
+    pub limit: u64,
     pub stats: Stats,
 }
 

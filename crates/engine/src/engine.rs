@@ -9,9 +9,9 @@ use crate::clock::{Clock, Monotonic};
 use crate::confinement::{self, Wish};
 use crate::control::{self, Reload, Request, Set};
 use crate::error::Error;
-use crate::metrics;
 use crate::ports;
 use crate::snapshot::{LinkState, Snapshot, TenantState, VifState};
+use crate::web;
 use crate::worker::Worker;
 use fairlane_policy::{Change, Link, Policy, Setting, Terms, Uplink};
 use fairlane_port::Port;
@@ -31,7 +31,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     /// Held to be dropped: they serve until then, and are dropped before the workers end.
     _control: control::Server,
-    metrics: Option<metrics::Server>,
+    web: Option<web::Server>,
 }
 
 /// State that control and metrics use as well.
@@ -71,7 +71,7 @@ impl Engine {
             let said = |error| Error::failed(format!("cannot start the worker of link `{}`", group[0].name), error);
             workers.push(Worker::start(bridges, clock, cpu).map_err(said)?);
         }
-        let (socket, page) = (policy.control.clone(), policy.metrics);
+        let (socket, page, token) = (policy.control.clone(), policy.metrics, policy.metrics_token.clone());
         let (stopping, stop) = (Mutex::new(false), Condvar::new());
         let (takes_found, found, captures) = (policy.takes_found(), Mutex::default(), Mutex::default());
         let policy = Mutex::new(policy);
@@ -87,9 +87,9 @@ impl Engine {
         let told = shared.clone();
         let control = control::Server::start(&socket, Arc::new(move |request| told.answer(request)))?;
         let asked = shared.clone();
-        let source: metrics::Source = Arc::new(move || asked.snapshot());
-        let metrics = page.map(|address| metrics::Server::start(address, source)).transpose()?;
-        Ok(Engine { shared, _control: control, metrics })
+        let source: web::Source = Arc::new(move || asked.snapshot());
+        let web = page.map(|address| web::Server::start(address, token.as_deref(), source)).transpose()?;
+        Ok(Engine { shared, _control: control, web })
     }
 
     /// Changes one setting of a vif or link, in the syntax of a policy file: `("web", "weight", "30")`.
@@ -124,7 +124,7 @@ impl Engine {
 
     /// The address of the metrics server.
     pub fn metrics(&self) -> Option<SocketAddr> {
-        self.metrics.as_ref().map(metrics::Server::address)
+        self.web.as_ref().map(web::Server::address)
     }
 
     /// A function that ends [`Engine::wait`], for a signal handler.
@@ -267,35 +267,45 @@ impl Shared {
     }
 
     fn snapshot(&self) -> Result<Snapshot, Error> {
-        let mut uplinks = HashMap::new();
+        let mut links = HashMap::new();
         let mut vifs: Vec<VifState> = Vec::new();
         for worker in &self.workers {
-            let seen = worker.call(|work| {
+            let (busy, seen) = worker.call(|work| {
                 let now = work.clock.now();
                 let bridges = work.bridges.iter_mut();
-                bridges.map(|bridge| (bridge.name().to_owned(), bridge.snapshot(now))).collect::<Vec<_>>()
+                let seen = bridges.map(|bridge| (bridge.name().to_owned(), bridge.snapshot(now)));
+                (work.busy, seen.collect::<Vec<_>>())
             })?;
             for (link, (uplink, seen)) in seen {
-                uplinks.insert(link, uplink);
+                links.insert(link, (busy, uplink));
                 vifs.extend(seen);
             }
         }
+        let captures = self.captures();
+        for vif in &mut vifs {
+            vif.capture = captures.get(&vif.name).map(|capture| captures::report(capture.so_far()));
+        }
+        drop(captures);
         // Locked only here: a slow worker must not block clients that need the policy.
         let policy = self.policy();
         let places: HashMap<&str, usize> =
             policy.vifs.iter().enumerate().map(|(place, vif)| (vif.name.as_str(), place)).collect();
         vifs.sort_by_key(|vif| places.get(vif.name.as_str()).copied());
-        let link = |link: &Link| LinkState {
-            name: link.name.clone(),
-            scheduler: link.scheduler.name().to_owned(),
-            by_weight: link.scheduler.by_weight(),
-            rate: ports::rate(&policy.links, link),
-            rx_rate: link.rx_rate,
-            idle_timeout: link.idle_timeout.0,
-            isolate: link.isolate,
-            cpu: link.cpu,
-            rx_pool: link.rx_pool,
-            uplink: uplinks.get(&link.name).cloned().flatten(),
+        let link = |link: &Link| {
+            let (busy, uplink) = links.get(&link.name).cloned().unwrap_or_default();
+            LinkState {
+                name: link.name.clone(),
+                scheduler: link.scheduler.name().to_owned(),
+                by_weight: link.scheduler.by_weight(),
+                rate: ports::rate(&policy.links, link),
+                rx_rate: link.rx_rate,
+                idle_timeout: link.idle_timeout.0,
+                isolate: link.isolate,
+                cpu: link.cpu,
+                rx_pool: link.rx_pool,
+                busy: busy.0,
+                uplink,
+            }
         };
         Ok(Snapshot {
             time: self.clock.now().0,

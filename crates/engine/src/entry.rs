@@ -7,6 +7,7 @@ use crate::messages::Messages;
 use crate::rx_queue::RxQueue;
 use crate::snapshot::ReceiveState;
 use crate::waiters::{Ticket, Waiters};
+use crate::waiting::Waiting;
 use fairlane_core::inflow::Owner;
 use fairlane_core::receive::Receive;
 use fairlane_core::sched::Share;
@@ -15,38 +16,7 @@ use fairlane_core::time::Nanos;
 use fairlane_core::{PortId, TenantId};
 use fairlane_port::capture::Captured;
 use fairlane_port::{Limit, Port};
-use serde::{Deserialize, Serialize};
 use std::ops::{Deref, DerefMut};
-
-/// Buckets of a [`Waiting`] histogram.
-pub const BUCKETS: usize = 36;
-
-/// How long frames waited: bucket `k` counts waits below 2^k ns and not below half of that.
-///
-/// The last bucket counts all longer waits, from 17 seconds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
-    /// Number of waits in each bucket.
-    pub buckets: Vec<u64>,
-    /// Sum of all waits, in nanoseconds.
-    pub sum: u64,
-}
-
-impl Default for Waiting {
-    fn default() -> Waiting {
-        Waiting { buckets: vec![0; BUCKETS], sum: 0 }
-    }
-}
-
-impl Waiting {
-    /// Counts a wait.
-    #[inline]
-    pub fn record(&mut self, wait: Nanos) {
-        let bucket = (u64::BITS - wait.0.leading_zeros()) as usize;
-        self.buckets[bucket.min(BUCKETS - 1)] += 1;
-        self.sum += wait.0;
-    }
-}
 
 /// A port's state toward the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,29 +1,21 @@
-//! Prometheus metrics: a snapshot as a page, and the HTTP server for it.
+//! Prometheus metrics: a snapshot as a page.
 
-mod server;
-
-pub use server::Server;
-
-use crate::entry::Waiting;
-use crate::error::Error;
+use crate::due::Due;
 use crate::snapshot::{EarlyState, PortState, ReceiveState, Snapshot, TenantState, VifState};
+use crate::waiting::Waiting;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
-use std::sync::Arc;
 
 /// Shorter waits share a bucket: 2^10 ns is a microsecond.
 const FIRST_BUCKET: usize = 10;
 
-/// Returns a snapshot, or a sentence why there is none.
-pub type Source = Arc<dyn Fn() -> Result<Snapshot, Error> + Send + Sync>;
-
 /// A snapshot as OpenMetrics text.
-pub fn page(snapshot: Snapshot) -> String {
+pub fn page(snapshot: &Snapshot) -> String {
     let mut registry = Registry::with_prefix("fairlane");
-    registry.register_collector(Box::new(Page(snapshot)));
+    registry.register_collector(Box::new(Page(snapshot.clone())));
     let mut page = String::new();
     text::encode(&mut page, &registry).expect("a string takes all that is written");
     page
@@ -47,6 +39,16 @@ impl Collector for Page {
 
         let help = "Part, 0 to 1, of what the link's vifs sent to the uplink in the last second";
         self.gauge(&mut encoder, "vif_share_ratio", help, None, |vif| Some(vif.share))?;
+        let due = Due::of(&self.0);
+        let help = "Part, 0 to 1, of the link that weights give to a vif that uses it";
+        self.gauge(&mut encoder, "vif_due_ratio", help, None, |vif| due.of_vif(vif))?;
+        let help = "Time in which the link's worker moved frames";
+        let busy = Unit::Seconds;
+        let mut family = encoder.encode_descriptor("link_busy", help, Some(&busy), MetricType::Counter)?;
+        for link in &self.0.links {
+            let labels = vec![("link", link.name.as_str())];
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&(link.busy as f64 / 1e9), None)?;
+        }
         let help = "1 for the tenant of a vif that has one";
         let mut family = encoder.encode_descriptor("vif_tenant", help, None, MetricType::Gauge)?;
         for vif in &self.0.vifs {
@@ -83,12 +85,18 @@ impl Collector for Page {
         let help = "Bytes of which early ack keeps a copy; absent where it is off";
         let retained = |vif: &VifState| Some(vif.early_ack.as_ref()?.retained as f64);
         self.gauge(&mut encoder, "vif_early_ack_retained", help, Some(&Unit::Bytes), retained)?;
+        let help = "Bytes beyond which nothing more is acknowledged early; absent where it is off";
+        let limit = |vif: &VifState| Some(vif.early_ack.as_ref()?.limit as f64);
+        self.gauge(&mut encoder, "vif_early_ack_retained_limit", help, Some(&Unit::Bytes), limit)?;
         let help = "1 while data are acknowledged early; absent where it is off";
         let engaged = |vif: &VifState| Some(f64::from(u8::from(vif.early_ack.as_ref()?.engaged)));
         self.gauge(&mut encoder, "vif_early_ack_engaged", help, None, engaged)?;
         let help = "TCP flows that early ack knows; absent where it is off";
         let flows = |vif: &VifState| Some(f64::from(vif.early_ack.as_ref()?.flows));
         self.gauge(&mut encoder, "vif_early_ack_flows", help, None, flows)?;
+        let help = "1 if its capture ended before it was stopped: at its limit, or on a full disk";
+        let ended = |vif: &VifState| Some(f64::from(u8::from(vif.capture.as_ref()?.ended.is_some())));
+        self.gauge(&mut encoder, "vif_capture_ended", help, None, ended)?;
         let help = "What early ack did: ACKs sent for the guest, ACKs of the guest raised and suppressed, segments sent to the \
                     guest again, senders reset";
         self.early_ack(&mut encoder, "vif_early_ack_events", help, "event", |early| {
@@ -279,6 +287,7 @@ fn waiting(mut encoder: MetricEncoder<'_>, waiting: &Waiting) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::CaptureReport;
     use crate::snapshot::{ReceiveState, State};
     use fairlane_core::time::Nanos;
 
@@ -323,6 +332,7 @@ mod tests {
                 fallbacks: [("reset".to_owned(), 2)].into(),
                 ..EarlyState::default()
             }),
+            capture: Some(CaptureReport { frames: 1, bytes: 2, left_out: 4, ended: None }),
             port,
         };
         let tenant = TenantState {
@@ -339,7 +349,7 @@ mod tests {
 
     #[test]
     fn every_metric_is_in_the_reference() {
-        let page = page(snapshot(Waiting::default()));
+        let page = page(&snapshot(Waiting::default()));
         let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         for family in families.filter_map(|family| family.split(' ').next()) {
             let told = [format!("`{family}`"), format!("`{family}_total`")];
@@ -353,7 +363,7 @@ mod tests {
         for wait in [0, 1_000, 1_023, 1_024, 5_000, 1_000_000, u64::from(u32::MAX) * 8] {
             waiting.record(Nanos(wait));
         }
-        let page = page(snapshot(waiting));
+        let page = page(&snapshot(waiting));
         for line in [
             r#"fairlane_vif_drops_total{vif="a",link="b",reason="too_large"} 3"#,
             r#"fairlane_vif_min_rate_bytes_per_second{vif="a",link="b"} 1000.0"#,
@@ -373,6 +383,8 @@ mod tests {
             r#"fairlane_vif_rx_queue_bytes{vif="a",link="b"} 124.0"#,
             r#"fairlane_vif_rx_marked_frames_total{vif="a",link="b"} 5"#,
             r#"fairlane_vif_rx_waiting_seconds_count{vif="a",link="b"} 7"#,
+            r#"fairlane_vif_due_ratio{vif="a",link="b"} 1.0"#,
+            r#"fairlane_vif_capture_ended{vif="a",link="b"} 0.0"#,
             r#"fairlane_vif_share_ratio{vif="a",link="b"} 0.25"#,
             r#"fairlane_vif_waiting_seconds_bucket{le="0.000001024",vif="a",link="b"} 3"#,
             r#"fairlane_vif_waiting_seconds_bucket{le="0.000004096",vif="a",link="b"} 4"#,

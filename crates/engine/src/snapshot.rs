@@ -2,8 +2,9 @@
 //!
 //! Rates are in bits a second, sizes in bytes, times in nanoseconds. Counters only grow: a rate is the difference of two snapshots.
 
+use crate::control::CaptureReport;
 use crate::early::Seen;
-use crate::entry::Waiting;
+use crate::waiting::Waiting;
 use fairlane_core::ack::{Fallback, FlowView};
 use fairlane_core::stats::{Counters, Drops};
 use fairlane_policy::{Shares, Tenant};
@@ -123,6 +124,9 @@ pub struct LinkState {
     /// Most bytes in all receive queues of the link together.
     #[serde(default)]
     pub rx_pool: u64,
+    /// Nanoseconds since the backend started in which its worker moved frames of this link.
+    #[serde(default)]
+    pub busy: u64,
     /// Its uplink; none if guests reach only each other. Its `sent` counters are about frames from outside.
     pub uplink: Option<PortState>,
 }
@@ -164,6 +168,9 @@ pub struct VifState {
     /// Early ack, if it is on or still owes its guest data.
     #[serde(default)]
     pub early_ack: Option<EarlyState>,
+    /// Its capture, until a client asks for the report.
+    #[serde(default)]
+    pub capture: Option<CaptureReport>,
     /// State and traffic.
     #[serde(flatten)]
     pub port: PortState,
@@ -211,6 +218,9 @@ pub struct EarlyState {
     pub flows: u32,
     /// Bytes of retained copies.
     pub retained: u64,
+    /// Most bytes of retained copies; at the limit nothing more is acknowledged early.
+    #[serde(default)]
+    pub limit: u64,
     /// ACKs sent for the guest. Like all following fields it counts since the backend started.
     pub early_acks: u64,
     /// Segments of the guest whose ACK was raised to what was acknowledged early.
@@ -254,13 +264,14 @@ pub struct FlowState {
 
 impl EarlyState {
     pub(crate) fn new(seen: Seen) -> EarlyState {
-        let Seen { mode, engaged, flows, retained, stats } = seen;
+        let Seen { mode, engaged, flows, retained, limit, stats } = seen;
         let reasons = Fallback::ALL.into_iter().map(|reason| (reason.name().to_owned(), stats.fallbacks(reason)));
         EarlyState {
             mode: mode.name().to_owned(),
             engaged,
             flows,
             retained,
+            limit,
             early_acks: stats.early_acks,
             raised: stats.raised,
             suppressed: stats.suppressed,

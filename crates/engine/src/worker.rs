@@ -50,6 +50,8 @@ pub struct Work<C = Monotonic> {
     pub bridges: Vec<Bridge>,
     /// The clock of all bridges.
     pub clock: C,
+    /// How long it has been moving frames.
+    pub busy: Nanos,
     poller: Poller,
     stop: bool,
 }
@@ -60,7 +62,7 @@ impl<C: Clock> Work<C> {
     /// # Errors
     /// The poller cannot be created.
     pub fn new(bridges: Vec<Bridge>, clock: C) -> io::Result<Work<C>> {
-        Ok(Work { bridges, clock, poller: Poller::new()?, stop: false })
+        Ok(Work { bridges, clock, busy: Nanos(0), poller: Poller::new()?, stop: false })
     }
 
     /// Lets a port of a bridge wake the worker.
@@ -230,7 +232,7 @@ fn run(mut work: Work, commands: &Receiver<Command>, wakeup: &EventFd, own_core:
     let mut now = work.clock.now();
     let (mut worked, mut polled) = (now, now);
     while !work.stop {
-        let (mut busy, mut moved) = (false, false);
+        let (began, mut busy, mut moved) = (now, false, false);
         let mut next = Nanos::NEVER;
         for bridge in &mut work.bridges {
             if moved {
@@ -265,6 +267,9 @@ fn run(mut work: Work, commands: &Receiver<Command>, wakeup: &EventFd, own_core:
             std::thread::yield_now();
         }
         now = work.clock.now();
+        if moved && !sleeps {
+            work.busy.0 += now.since(began).0;
+        }
         if looked {
             polled = now;
         }

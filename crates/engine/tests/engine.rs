@@ -337,7 +337,8 @@ fn metrics_are_valid() {
         let (name, value) = line.rsplit_once(' ').unwrap();
         assert!(name.starts_with("fairlane_") && value.parse::<f64>().is_ok(), "{line}");
     }
-    assert!(get("/").starts_with("HTTP/1.1 404"));
+    assert!(get("/").starts_with("HTTP/1.1 200"));
+    assert!(get("/no").starts_with("HTTP/1.1 404"));
 }
 
 #[test]

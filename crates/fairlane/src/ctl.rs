@@ -325,7 +325,7 @@ fn stats(shown: &Snapshot) -> String {
     let vifs = shown.vifs.iter().map(Some).chain(std::iter::repeat(None));
     let row = |((name, port), vif): ((String, &PortState), Option<&VifState>)| {
         let quantile = |waiting: Option<&Waiting>, q| {
-            waiting.and_then(|waiting| figures::wait_quantile(waiting, q)).map_or("-".to_owned(), figures::time)
+            waiting.and_then(|waiting| waiting.quantile(q)).map_or("-".to_owned(), figures::time)
         };
         let (sending, receiving) = (vif.map(|vif| &vif.waiting), vif.map(|vif| &vif.receive.waiting));
         let drops: Vec<_> = port.drops.iter().map(|(reason, count)| format!("{count} {reason}")).collect();

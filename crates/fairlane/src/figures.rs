@@ -1,7 +1,5 @@
 //! Measured figures, rounded for people. (Values of a policy are written exactly, by `fairlane_policy::units`.)
 
-use fairlane_engine::Waiting;
-
 /// Formats a measured rate, in bits per second: `99.8Mbit/s`.
 pub(crate) fn rate(bits_per_second: f64) -> String {
     scaled(bits_per_second, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
@@ -36,25 +34,9 @@ fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     String::new()
 }
 
-/// The quantile (0 to 1) of the waits, in nanoseconds, rounded up to the bound of its bucket; none if there were no waits.
-/// The true quantile is at least half of it. For the last bucket, which has no bound, its lower end.
-pub(crate) fn wait_quantile(waiting: &Waiting, quantile: f64) -> Option<u64> {
-    let all: u64 = waiting.buckets.iter().sum();
-    let last = waiting.buckets.len().checked_sub(2)?;
-    let needed = (all as f64 * quantile).ceil().max(1.0);
-    let mut below = 0;
-    let bucket = waiting.buckets.iter().position(|count| {
-        below += count;
-        below as f64 >= needed
-    })?;
-    Some(1 << bucket.min(last))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlane_core::time::Nanos;
-    use proptest::prelude::*;
 
     #[test]
     fn figures_have_one_decimal_and_the_largest_unit() {
@@ -63,25 +45,5 @@ mod tests {
         assert_eq!(rates, expected);
         assert_eq!([0, 1023, 1536, 64 << 10].map(size), ["0B", "1023B", "1.5KiB", "64.0KiB"]);
         assert_eq!([1, 1 << 17, 1 << 34].map(time), ["1ns", "131.1us", "17.2s"]);
-    }
-
-    #[test]
-    fn without_waits_there_is_no_quantile() {
-        assert_eq!(wait_quantile(&Waiting::default(), 0.5), None);
-    }
-
-    proptest! {
-        #[test]
-        fn a_quantile_is_at_most_twice_the_true_one(
-            mut waits in prop::collection::vec(0u64..1 << 34, 1..50),
-            quantile in 0.0..=1.0f64,
-        ) {
-            let mut waiting = Waiting::default();
-            waits.iter().for_each(|wait| waiting.record(Nanos(*wait)));
-            waits.sort_unstable();
-            let rank = ((waits.len() as f64 * quantile).ceil() as usize).max(1);
-            let (exact, bound) = (waits[rank - 1], wait_quantile(&waiting, quantile).unwrap());
-            prop_assert!(exact < bound && bound <= (2 * exact).max(1), "{exact} {bound}");
-        }
     }
 }

@@ -55,6 +55,7 @@ pub(super) fn conflicts(policy: &Policy) -> Vec<Conflict> {
         let message = "no [[link]]: a policy needs at least one".to_owned();
         found.push(Conflict { part: Part::File, key: "link", message });
     }
+    metrics(policy, &mut found);
     names(policy, &mut found);
     cards(policy, &mut found);
     pinned_macs(policy, &mut found);
@@ -62,6 +63,16 @@ pub(super) fn conflicts(policy: &Policy) -> Vec<Conflict> {
     tenants(policy, &mut found);
     rates(policy, &mut found);
     found
+}
+
+fn metrics(policy: &Policy, found: &mut Vec<Conflict>) {
+    let message = match (policy.metrics, &policy.metrics_token) {
+        (Some(address), None) if !address.ip().is_loopback() => format!(
+            "metrics must be a loopback address, such as \"127.0.0.1:9477\", if there is no metrics_token, not \"{address}\""
+        ),
+        _ => return,
+    };
+    found.push(Conflict { part: Part::File, key: "metrics", message });
 }
 
 fn names(policy: &Policy, found: &mut Vec<Conflict>) {

@@ -24,6 +24,9 @@ pub enum Fixed {
         /// The new address.
         new: Option<SocketAddr>,
     },
+    /// Another file with a token.
+    #[error("metrics_token cannot change while running, restart to change it")]
+    MetricsToken,
     /// A link was removed.
     #[error("link `{0}` cannot be removed while running, restart to change it")]
     Removed(String),
@@ -77,6 +80,9 @@ impl Policy {
         }
         if self.metrics != newer.metrics {
             fixed.push(Fixed::Metrics { old: self.metrics, new: newer.metrics });
+        }
+        if self.metrics_token != newer.metrics_token {
+            fixed.push(Fixed::MetricsToken);
         }
         for old in &self.links {
             let Some(new) = newer.link(&old.name) else {

@@ -41,8 +41,10 @@ use std::path::PathBuf;
 pub struct Policy {
     /// The control socket, which `fairlane ctl` connects to.
     pub control: PathBuf,
-    /// The loopback address that serves metrics over HTTP; not served if absent.
+    /// The address that serves metrics and the live page over HTTP, a loopback address if there is no token; not served if absent.
     pub metrics: Option<SocketAddr>,
+    /// The file with the token that clients of that address must know.
+    pub metrics_token: Option<PathBuf>,
     /// The links, each with its own switch, scheduler and worker. Names are unique.
     pub links: Vec<Link>,
     /// Tenants, each the owner of several guests' cards. Names are unique.

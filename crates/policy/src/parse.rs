@@ -8,7 +8,7 @@ use fairlane_core::receive;
 use fairlane_core::time::Nanos;
 use std::path::PathBuf;
 
-pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "tenant", "vif"];
+pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "metrics_token", "link", "tenant", "vif"];
 pub(super) const LINK_KEYS: &[&str] = &[
     "name",
     "rate",
@@ -89,6 +89,7 @@ impl Policy {
         let policy = Policy {
             control: file.read("control", rules::socket, &mut problems).unwrap_or_else(|| PathBuf::from(CONTROL)),
             metrics: file.read("metrics", rules::metrics, &mut problems),
+            metrics_token: file.read("metrics_token", rules::path, &mut problems),
             tenants: tenant_tables.iter().map(|table| tenant(table, &mut problems)).collect(),
             vifs: vif_tables.iter().map(|table| vif(table, &links, &mut problems)).collect(),
             links,

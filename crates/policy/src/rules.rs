@@ -265,11 +265,15 @@ pub(super) fn xen(value: &DeValue) -> Result<(String, u32), Phrase> {
 }
 
 pub(super) fn metrics(value: &DeValue) -> Result<SocketAddr, Phrase> {
-    let address: Option<SocketAddr> = value.as_str().and_then(|text| text.parse().ok());
-    let loopback = address.filter(|address| address.ip().is_loopback());
-    loopback.ok_or_else(|| {
-        format!("must be a loopback address and a port, such as \"127.0.0.1:9477\", not {}", shown(value))
-    })
+    let address = value.as_str().and_then(|text| text.parse().ok());
+    address.ok_or_else(|| format!("must be an address and a port, such as \"127.0.0.1:9477\", not {}", shown(value)))
+}
+
+/// A file that is read when the backend starts.
+pub(super) fn path(value: &DeValue) -> Result<PathBuf, Phrase> {
+    let path = text(value).map(PathBuf::from)?;
+    let absolute = path.is_absolute() && !path.as_os_str().as_encoded_bytes().contains(&0);
+    if absolute { Ok(path) } else { Err(format!("must be a path that begins with /, not {}", shown(value))) }
 }
 
 /// A guest's MAC address: neither all zeros nor multicast.

@@ -226,6 +226,11 @@ impl<'m> EarlyAck<'m> {
         }
     }
 
+    /// Most bytes that are retained for the guest.
+    pub fn limit(&self) -> u64 {
+        self.config.guest_bytes
+    }
+
     /// How much of the memory is in use.
     pub fn extent(&self) -> Extent {
         Extent { flows: self.flows.len(), blocks: self.pool.len() }

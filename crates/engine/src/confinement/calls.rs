@@ -28,7 +28,7 @@ impl Kind {
             Kind::Main => ("main", include_str!("calls/main.json")),
             Kind::Control => ("control", include_str!("calls/control.json")),
             Kind::Worker => ("worker", include_str!("calls/worker.json")),
-            Kind::Metrics => ("metrics", include_str!("calls/metrics.json")),
+            Kind::Web => ("web", include_str!("calls/web.json")),
             Kind::Xen => ("xen", include_str!("calls/xen.json")),
             Kind::Log => ("log", include_str!("calls/log.json")),
         }
@@ -85,7 +85,7 @@ impl Filters {
     /// The kernel has no filters.
     pub(super) fn tried(self) -> Result<Filters, Unfiltered> {
         refused::end_with_error().map_err(Unfiltered::Signal)?;
-        match self.enter(Kind::Metrics) {
+        match self.enter(Kind::Web) {
             Ok(()) => Ok(self),
             Err(error) => Err(Unfiltered::Kernel(error)),
         }

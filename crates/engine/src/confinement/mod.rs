@@ -37,8 +37,8 @@ pub enum Kind {
     Control,
     /// Forwards frames, and so faces guests.
     Worker,
-    /// Serves the metrics page.
-    Metrics,
+    /// Serves the live page and metrics.
+    Web,
     /// Talks to xenstore.
     Xen,
     /// Writes the log.
@@ -47,7 +47,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 6] = [Kind::Main, Kind::Control, Kind::Worker, Kind::Metrics, Kind::Xen, Kind::Log];
+    pub const ALL: [Kind; 6] = [Kind::Main, Kind::Control, Kind::Worker, Kind::Web, Kind::Xen, Kind::Log];
 
     /// Whether it creates sockets, and so may have to give them to their owners.
     fn makes_sockets(self) -> bool {
@@ -96,7 +96,7 @@ pub fn prepare(policy: &Policy, file: &Path) -> Result<(), crate::Error> {
     // On a thread of its own, which ends confined.
     let trial = std::thread::scope(|scope| {
         let tried = std::thread::Builder::new().spawn_scoped(scope, || {
-            let ruled = give_up(&rules, Kind::Metrics, gives)?;
+            let ruled = give_up(&rules, Kind::Web, gives)?;
             Ok::<_, Box<dyn Error + Send + Sync>>((ruled, filters.and_then(Filters::tried)))
         });
         tried.map(|thread| thread.join().unwrap_or_else(|_| Err("its trial panicked".into())))

@@ -1,7 +1,7 @@
 //! Paths, by Landlock: what each kind of thread may still open, create and remove. Landlock does not affect open files, or
 //! descriptors received from a frontend.
 //!
-//! | directories, with all below | main | control | worker | metrics, log | xen |
+//! | directories, with all below | main | control | worker | web, log | xen |
 //! |---|---|---|---|---|---|
 //! | of vhost-user sockets, as the policy named them at the start | sockets | sockets | sockets | | |
 //! | of the control socket: early ack's files, captures | files | files | files | | |
@@ -9,7 +9,7 @@
 //! | of the policy file | read | | | | |
 //! | `/dev/xen`, where the policy has Xen's cards | | | | | devices |
 //!
-//! No thread may bind or connect a TCP socket: the metrics server listens by then.
+//! No thread may bind or connect a TCP socket: the web server listens by then.
 
 use super::Kind;
 use fairlane_policy::{Card, Policy};
@@ -77,7 +77,7 @@ impl Rules {
                 Kind::Main => vec![(&sockets, SOCKETS), (&files, SOCKETS | FILES), (&policies, READ)],
                 Kind::Control => vec![(&sockets, SOCKETS), (&files, SOCKETS | FILES)],
                 Kind::Worker => vec![(&sockets, SOCKETS), (&kept, SOCKETS | FILES)],
-                Kind::Metrics | Kind::Log => Vec::new(),
+                Kind::Web | Kind::Log => Vec::new(),
                 Kind::Xen => vec![(&devices, DEVICES)],
             };
             let ruleset = Ruleset::default().handle_access(AccessFs::from_all(RULED))?;

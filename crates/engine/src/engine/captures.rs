@@ -2,7 +2,7 @@
 
 use super::{Error, Shared, create};
 use crate::control::{CaptureReport, StartCapture};
-use fairlane_port::capture::{self, Recording};
+use fairlane_port::capture::{self, Recording, Report};
 use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -54,9 +54,7 @@ impl Shared {
         let recording = captures.remove(vif);
         drop(captures);
         let recording = recording.ok_or_else(|| Error::NotCaptured(vif.to_owned()))?;
-        let report = recording.end(Instant::now() + PATIENCE);
-        let (frames, bytes, left_out, ended) = (report.frames, report.bytes, report.left_out, report.ended);
-        Ok(CaptureReport { frames, bytes, left_out, ended })
+        Ok(report(recording.end(Instant::now() + PATIENCE)))
     }
 
     /// Waits until the rest of all captures is written, after the workers have ended.
@@ -68,7 +66,12 @@ impl Shared {
         }
     }
 
-    fn captures(&self) -> MutexGuard<'_, HashMap<String, Recording>> {
+    pub(super) fn captures(&self) -> MutexGuard<'_, HashMap<String, Recording>> {
         self.captures.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A report for clients.
+pub(super) fn report(Report { frames, bytes, left_out, ended }: Report) -> CaptureReport {
+    CaptureReport { frames, bytes, left_out, ended }
 }

@@ -113,6 +113,7 @@ impl Backend {
             policy: Policy {
                 control,
                 metrics: None,
+                metrics_token: None,
                 links: vec![link],
                 tenants: TENANTS.map(tenant).to_vec(),
                 vifs: Vec::new(),

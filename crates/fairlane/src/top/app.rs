@@ -1,6 +1,7 @@
 //! The state of the screen, changed only by snapshots and keys.
 
-use super::state::{History, Reading, VifReading};
+use super::history::History;
+use fairlane_engine::reading::{Reading, VifReading};
 use fairlane_engine::snapshot::Snapshot;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::widgets::TableState;
@@ -127,10 +128,10 @@ impl App {
         let mut vifs: Vec<&VifReading> = self.reading.iter().flat_map(|reading| &reading.vifs).collect();
         match self.order {
             SortKey::Policy => {}
-            SortKey::Sent => vifs.sort_by(|a, b| b.sent.total_cmp(&a.sent)),
-            SortKey::Received => vifs.sort_by(|a, b| b.received.total_cmp(&a.received)),
-            SortKey::Drops => vifs.sort_by(|a, b| b.drops.total_cmp(&a.drops)),
-            SortKey::Waits => vifs.sort_by_key(|vif| std::cmp::Reverse(vif.p99)),
+            SortKey::Sent => vifs.sort_by(|a, b| b.sent_rate.total_cmp(&a.sent_rate)),
+            SortKey::Received => vifs.sort_by(|a, b| b.received_rate.total_cmp(&a.received_rate)),
+            SortKey::Drops => vifs.sort_by(|a, b| b.drop_rate.total_cmp(&a.drop_rate)),
+            SortKey::Waits => vifs.sort_by_key(|vif| std::cmp::Reverse(vif.wait_p99)),
         }
         vifs
     }

@@ -1,7 +1,7 @@
 //! The cells of both tables: the same on a screen and in plain text.
 
-use super::state::{LinkReading, Reading, VifReading};
 use crate::figures;
+use fairlane_engine::reading::{LinkReading, Reading, VifReading};
 use fairlane_policy::units::format_rate;
 use fairlane_report::text::table;
 
@@ -18,13 +18,13 @@ pub(super) const VIF_RIGHT: [bool; 10] = [false, false, false, true, true, true,
 /// A row of the links' table.
 pub(super) fn link(link: &LinkReading) -> [String; 7] {
     [
-        link.name.clone(),
-        link.scheduler.clone(),
-        link.rate.map_or("none".to_owned(), format_rate),
-        figures::rate(link.out),
-        link.rate.map_or("-".to_owned(), |rate| format!("{:.1}%", link.out / rate as f64 * 100.0)),
-        figures::rate(link.into),
-        link.uplink.as_ref().map_or("none", |uplink| uplink.name()).to_owned(),
+        link.seen.name.clone(),
+        link.seen.scheduler.clone(),
+        link.seen.rate.map_or("none".to_owned(), format_rate),
+        figures::rate(link.out_rate),
+        link.seen.rate.map_or("-".to_owned(), |rate| format!("{:.1}%", link.out_rate / rate as f64 * 100.0)),
+        figures::rate(link.in_rate),
+        link.seen.uplink.as_ref().map_or("none", |uplink| uplink.state.name()).to_owned(),
     ]
 }
 
@@ -35,13 +35,13 @@ pub(super) fn vif(vif: &VifReading) -> [String; 10] {
         vif.seen.name.clone(),
         vif.seen.link.clone(),
         vif.seen.port.state.name().to_owned(),
-        figures::rate(vif.sent),
-        figures::rate(vif.received),
+        figures::rate(vif.sent_rate),
+        figures::rate(vif.received_rate),
         format!("{:.3}", vif.seen.share),
         vif.due.map_or("-".to_owned(), |due| format!("{due:.3}")),
-        format!("{:.0}", vif.drops),
-        time(vif.p50),
-        time(vif.p99),
+        format!("{:.0}", vif.drop_rate),
+        time(vif.wait_p50),
+        time(vif.wait_p99),
     ]
 }
 

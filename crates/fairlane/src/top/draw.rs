@@ -2,8 +2,8 @@
 
 use super::app::App;
 use super::cells::{self, LINK_HEAD, LINK_RIGHT, VIF_HEAD, VIF_RIGHT};
-use super::state::{LinkReading, VifReading};
 use crate::figures::{self, count};
+use fairlane_engine::reading::{LinkReading, VifReading};
 use fairlane_engine::snapshot::State;
 use fairlane_policy::units::format_rate;
 use ratatui::Frame;
@@ -131,8 +131,8 @@ fn sparklines(app: &App, vifs: &[&VifReading], width: u16) -> Vec<String> {
         *scale = means.iter().flatten().copied().fold(*scale, f64::max);
     }
     for link in app.reading.iter().flat_map(|reading| &reading.links) {
-        if let Some(rate) = link.rate {
-            scales.insert(&link.name, rate as f64);
+        if let Some(rate) = link.seen.rate {
+            scales.insert(&link.seen.name, rate as f64);
         }
     }
     let line = |(vif, means): (&&VifReading, Vec<Option<f64>>)| {
@@ -195,7 +195,7 @@ fn about(vif: &VifReading) -> Line<'static> {
         text += &format!(", {frames} frames ({bytes}) wait for its guest");
     }
     // Frames that found room at once are in the bucket below 1 ns.
-    if let Some(wait) = vif.rx_p99.filter(|wait| *wait > 1) {
+    if let Some(wait) = vif.rx_wait_p99.filter(|wait| *wait > 1) {
         text += &format!(", frames for its guest waited < {} (p99)", figures::time(wait));
     }
     for (reason, count) in &seen.port.drops {

@@ -1,12 +1,12 @@
 //! A live table of the traffic of links and vifs.
 //!
-//! [`state`] computes figures from snapshots, [`app`] holds the state of the screen, [`draw`] draws it. One thread requests snapshots
+//! [`history`] keeps the last minute, [`app`] holds the state of the screen, [`draw`] draws it. One thread requests snapshots
 //! from the backend, one reads keys; the screen is drawn after each event of either.
 
 mod app;
 mod cells;
 mod draw;
-mod state;
+mod history;
 #[cfg(test)]
 mod tests;
 
@@ -15,12 +15,12 @@ use crate::out;
 use anyhow::{Context, bail};
 use app::App;
 use fairlane_engine::control::{Client, Error};
+use fairlane_engine::reading::Reading;
 use fairlane_engine::snapshot::Snapshot;
 use fairlane_policy::units::parse_duration;
 use nix::sys::signal::{SigSet, Signal};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event;
-use state::Reading;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};

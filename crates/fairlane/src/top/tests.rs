@@ -3,8 +3,9 @@
 use super::app::{App, SortKey};
 use super::cells;
 use super::draw::draw;
-use super::state::{History, Reading};
+use super::history::History;
 use fairlane_engine::Waiting;
+use fairlane_engine::reading::Reading;
 use fairlane_engine::snapshot::{LinkState, PortState, ReceiveState, Snapshot, State, TenantState, VifState};
 use proptest::prelude::*;
 use ratatui::Terminal;
@@ -35,6 +36,7 @@ fn vif(name: &str, weight: u32, share: f64, sent_bytes: u64) -> VifState {
         waiting: Waiting::default(),
         receive: ReceiveState::default(),
         early_ack: None,
+        capture: None,
         port: port(sent_bytes, 0),
     }
 }
@@ -51,6 +53,7 @@ fn snapshot(time: u64, vifs: Vec<VifState>) -> Snapshot {
         cpu: None,
         rx_pool: 64 << 20,
         rx_rate: None,
+        busy: 0,
         uplink: Some(port(0, vifs.iter().map(|vif| vif.port.sent_bytes).sum())),
     };
     Snapshot { time, links: vec![link], tenants: Vec::new(), vifs }
@@ -88,11 +91,11 @@ fn press(app: &mut App, code: KeyCode) -> bool {
 fn two_snapshots_make_rates_shares_and_waits() {
     let reading = Reading::between(&busy(1), &busy(3)).unwrap();
     let [web, batch, idle] = &reading.vifs[..] else { panic!("{reading:?}") };
-    assert_eq!((web.sent, batch.sent, idle.sent), (75e6, 25e6, 0.0));
+    assert_eq!((web.sent_rate, batch.sent_rate, idle.sent_rate), (75e6, 25e6, 0.0));
     assert_eq!((web.due, batch.due, idle.due), (Some(0.75), Some(0.25), None));
-    assert_eq!((web.drops, batch.drops), (0.0, 7.0));
-    assert_eq!((web.p50, batch.p99), (None, Some(1 << 17)));
-    assert_eq!((reading.links[0].out, reading.links[0].into), (100e6, 0.0));
+    assert_eq!((web.drop_rate, batch.drop_rate), (0.0, 7.0));
+    assert_eq!((web.wait_p50, batch.wait_p99), (None, Some(1 << 17)));
+    assert_eq!((reading.links[0].out_rate, reading.links[0].in_rate), (100e6, 0.0));
 }
 
 #[test]
@@ -113,16 +116,16 @@ fn without_an_uplink_the_links_traffic_is_that_of_its_vifs() {
         seen.links[0].uplink = None;
         seen
     };
-    assert_eq!(Reading::between(&alone(1), &alone(2)).unwrap().links[0].out, 100e6);
+    assert_eq!(Reading::between(&alone(1), &alone(2)).unwrap().links[0].out_rate, 100e6);
 }
 
 #[test]
 fn a_vif_that_is_new_or_was_reset_has_sent_nothing_yet() {
     let later = busy(2);
     let without = snapshot(SECOND, Vec::new());
-    assert_eq!(Reading::between(&without, &later).unwrap().vifs[0].sent, 0.0);
+    assert_eq!(Reading::between(&without, &later).unwrap().vifs[0].sent_rate, 0.0);
     let before = snapshot(SECOND, vec![vif("web", 30, 1.0, u64::MAX)]);
-    assert_eq!(Reading::between(&before, &later).unwrap().vifs[0].sent, 0.0);
+    assert_eq!(Reading::between(&before, &later).unwrap().vifs[0].sent_rate, 0.0);
 }
 
 #[test]
@@ -214,7 +217,7 @@ fn a_restarted_backend_causes_no_negative_rate() {
     app.handle_snapshot(Ok(busy(1)));
     assert_eq!(app.reading, None);
     app.handle_snapshot(Ok(busy(2)));
-    assert_eq!(app.reading.as_ref().unwrap().vifs[0].sent, 75e6);
+    assert_eq!(app.reading.as_ref().unwrap().vifs[0].sent_rate, 75e6);
     assert_eq!(app.history.means("web", 60).iter().flatten().count(), 1);
 }
 

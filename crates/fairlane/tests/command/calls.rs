@@ -15,7 +15,7 @@ const KINDS: [(Kind, &str); 5] = [
     (Kind::Main, "fairlane"),
     (Kind::Control, "fairlane-contro"),
     (Kind::Worker, "fairlane-worker"),
-    (Kind::Metrics, "fairlane-metric"),
+    (Kind::Web, "fairlane-web"),
     (Kind::Log, "fairlane-log"),
 ];
 

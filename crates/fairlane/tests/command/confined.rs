@@ -226,7 +226,7 @@ fn no_thread_keeps_privileges_it_does_not_need() {
     let mut names: Vec<&str> = threads.iter().map(|(_, name, _)| name.as_str()).collect();
     names.sort();
     names.dedup();
-    assert_eq!(names, ["fairlane", "fairlane-contro", "fairlane-log", "fairlane-metric", "fairlane-worker"]);
+    assert_eq!(names, ["fairlane", "fairlane-contro", "fairlane-log", "fairlane-web", "fairlane-worker"]);
     for (_, name, status) in &threads {
         let field = |field: &str| status.lines().find_map(|line| line.strip_prefix(field)).unwrap().trim();
         let creates_sockets = ["fairlane", "fairlane-contro", "fairlane-worker"].contains(&name.as_str());

@@ -4,6 +4,9 @@ use crate::frontend::{F_PROTOCOL, F_VERSION_1, Frontend, HEADER, MEMORY, file_of
 use nix::sys::memfd::MFdFlags;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Receive buffers that a guest keeps posted.
@@ -47,6 +50,46 @@ pub(crate) fn exchange_frame(from: &mut Frontend, to: &mut Frontend) {
         to.post_buffer(head as u16, BUFFER);
     }
     to.kick(0);
+}
+
+/// A guest that sends frames of 1,514 bytes to nobody known, as fast as it may, until it is dropped.
+pub(crate) struct Flood {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flood {
+    /// Frames that the guest keeps in its ring.
+    const IN_RING: u16 = 64;
+
+    /// Connects the guest, whose address ends in `number`, and starts to send.
+    pub(crate) fn start(socket: &Path, number: u8) -> Flood {
+        let (mut guest, stop) = (guest(socket), Arc::new(AtomicBool::new(false)));
+        let stops = stop.clone();
+        let mut frame = vec![0; 1514];
+        frame[..14].copy_from_slice(&[0x52, 0x54, 0, 0, 1, 1, 0x52, 0x54, 0, 0, 0, number, 0x88, 0xb5]);
+        let thread = std::thread::spawn(move || {
+            (0..Flood::IN_RING).for_each(|index| guest.transmit(index, [0; HEADER], &frame));
+            while !stops.load(Relaxed) {
+                let sent = guest.completed(1);
+                sent.iter().for_each(|(index, _)| guest.push(1, *index as u16));
+                guest.kick(1);
+                std::thread::sleep(Duration::from_micros(500));
+            }
+        });
+        Flood { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join)
+            && !std::thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
 }
 
 /// Waits until a condition holds, for at most a minute.

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod browser;
 mod calls;
 mod check;
 mod confined;
@@ -12,6 +13,8 @@ mod guests;
 mod help;
 mod manager;
 mod observer;
+mod page;
+mod prometheus;
 mod top;
 mod up;
 mod workspace;

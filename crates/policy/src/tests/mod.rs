@@ -131,6 +131,9 @@ fn written(policy: &Policy) -> String {
     if let Some(metrics) = policy.metrics {
         writeln!(text, "metrics = \"{metrics}\"").unwrap();
     }
+    if let Some(token) = &policy.metrics_token {
+        writeln!(text, "metrics_token = {token:?}").unwrap();
+    }
     let rate = |rate: Option<u64>| rate.map_or("none".to_owned(), format_rate);
     for link in &policy.links {
         writeln!(text, "[[link]]\nname = {:?}\nrate = {:?}", link.name, rate(link.rate)).unwrap();

@@ -139,7 +139,14 @@ fn policy() -> impl Strategy<Value = Policy> {
             });
             let tenants = tenants(&links, &mut vifs);
             let control = "/run/control".into();
-            Policy { control, metrics: "[::1]:9477".parse().ok(), links: links.clone(), tenants, vifs }
+            Policy {
+                control,
+                metrics: "[::1]:9477".parse().ok(),
+                metrics_token: Some("/t".into()),
+                links: links.clone(),
+                tenants,
+                vifs,
+            }
         })
     })
 }
@@ -293,6 +300,6 @@ proptest! {
         prop_assert_eq!(ordered(executed(&old, &newer, changes.clone())), ordered(newer.clone()));
         prop_assert_eq!(newer.changes(&newer), Ok(Vec::new()));
         changes.iter().rev().for_each(|change| newer.revert(change, &old));
-        prop_assert_eq!(ordered(Policy { control: old.control.clone(), metrics: old.metrics, ..newer }), ordered(old));
+        prop_assert_eq!(ordered(Policy { control: old.control.clone(), metrics: old.metrics, metrics_token: old.metrics_token.clone(), ..newer }), ordered(old));
     }
 }

@@ -102,7 +102,10 @@ fn missing_keys_have_defaults() {
         early_ack: Mode::Off,
     };
     let control = "/run/fairlane/control.sock".into();
-    assert_eq!(policy, Policy { control, metrics: None, links: vec![link], tenants: Vec::new(), vifs: vec![vif] });
+    assert_eq!(
+        policy,
+        Policy { control, metrics: None, metrics_token: None, links: vec![link], tenants: Vec::new(), vifs: vec![vif] }
+    );
 }
 
 #[test]

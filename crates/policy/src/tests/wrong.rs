@@ -102,17 +102,14 @@ fn unknown_keys() {
     );
     file(
         "contrl = 1",
-        "unknown key `contrl` in the file, did you mean `control`? (its keys are control, metrics, link, tenant, vif)",
+        "unknown key `contrl` in the file, did you mean `control`? (its keys are control, metrics, metrics_token, link, tenant, vif)",
     );
 }
 
 #[test]
 fn wrong_types() {
-    file("metrics = 1", "metrics must be a loopback address and a port, such as \"127.0.0.1:9477\", not 1");
-    file(
-        "metrics = { a = 1 }",
-        "metrics must be a loopback address and a port, such as \"127.0.0.1:9477\", not a table",
-    );
+    file("metrics = 1", "metrics must be an address and a port, such as \"127.0.0.1:9477\", not 1");
+    file("metrics = { a = 1 }", "metrics must be an address and a port, such as \"127.0.0.1:9477\", not a table");
     link("scheduler = true\n", "scheduler must be \"fair\", \"wrr\" or \"netback\", not true");
     link(
         "idle_timeout = 1.5\n",
@@ -249,11 +246,12 @@ fn wrong_sockets_and_addresses() {
     );
     file(
         "metrics = \"0.0.0.0:9477\"",
-        "metrics must be a loopback address and a port, such as \"127.0.0.1:9477\", not \"0.0.0.0:9477\"",
+        "metrics must be a loopback address, such as \"127.0.0.1:9477\", if there is no metrics_token, not \"0.0.0.0:9477\"",
     );
+    file("metrics_token = \"token\"", "metrics_token must be a path that begins with /, not \"token\"");
     file(
         "metrics = \"localhost:9477\"",
-        "metrics must be a loopback address and a port, such as \"127.0.0.1:9477\", not \"localhost:9477\"",
+        "metrics must be an address and a port, such as \"127.0.0.1:9477\", not \"localhost:9477\"",
     );
     vif(
         "mac = \"01:00:5e:00:00:01\"",
@@ -413,7 +411,7 @@ fn all_mistakes_are_reported_at_once_by_line() {
     check(
         text,
         &[
-            "p:1: metrics must be a loopback address and a port, such as \"127.0.0.1:9477\", not 1",
+            "p:1: metrics must be an address and a port, such as \"127.0.0.1:9477\", not 1",
             "p:2: name is missing",
             "p:4: socket must be the path of a socket, not \"\"",
             "p:5: weight must be 1 to 10000, not 0",

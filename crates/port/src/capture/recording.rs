@@ -77,6 +77,11 @@ impl Recording {
             // Fails if there is another reason already.
             let _ = self.account.ended.set("writing its file blocks".to_owned());
         }
+        self.so_far()
+    }
+
+    /// The outcome so far. Frames that wait to be written count as left out.
+    pub fn so_far(&self) -> Report {
         let Account { seen, frames, bytes, ended, .. } = &*self.account;
         let (frames, bytes) = (frames.load(Relaxed), bytes.load(Relaxed));
         Report { frames, bytes, left_out: seen.load(Relaxed).saturating_sub(frames), ended: ended.get().cloned() }

@@ -1,19 +1,30 @@
-//! Answers `GET /metrics` over HTTP/1.1: one thread, a limited number of connections, one request each.
+//! The live page, its figures and Prometheus' metrics over HTTP/1.1: one thread, a limited number of connections, one request each.
 //!
 //! Every local user may connect, so the server waits for no client: one that is silent or does not read occupies one of a few
-//! places for a few seconds, less if others need it. The page is made at most once a second, however often it is requested.
+//! places for a few seconds, less if others need it. Figures are made at most once a second, however often they are requested.
 
-use super::{Source, page};
+mod answer;
+mod history;
+mod page;
+mod request;
+mod site;
+mod watch;
+
 use crate::accept;
 use crate::confinement;
 use crate::error::Error;
+use crate::snapshot::Snapshot;
+use answer::Answer;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use request::Guard;
+use site::Site;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -30,13 +41,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client keeps its place even if others wait: longer than a request takes to follow its connection.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Oldest age of a page.
-const FRESH: Duration = Duration::from_secs(1);
+/// Returns a snapshot, or a sentence why there is none.
+pub type Source = Arc<dyn Fn() -> Result<Snapshot, Error> + Send + Sync>;
 
-/// The media type of OpenMetrics text.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// An HTTP server that answers `GET /metrics` until it is dropped.
+/// An HTTP server that answers until it is dropped.
 pub struct Server {
     address: SocketAddr,
     bell: Arc<EventFd>,
@@ -44,25 +52,31 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on a loopback address; port 0 chooses a free one.
+    /// Listens on an address; port 0 chooses a free one. Clients must know the token in a file, if one is given.
     ///
     /// # Errors
-    /// The address is not loopback, or in use.
-    pub fn start(address: SocketAddr, source: Source) -> Result<Server, Error> {
-        if !address.ip().is_loopback() {
-            return Err(Error::Policy(format!(
-                "metrics are served on loopback only, for example 127.0.0.1:9464, not on {address}"
-            )));
-        }
+    /// The address is in use, or not loopback although there is no token; the token cannot be read.
+    pub fn start(address: SocketAddr, token: Option<&Path>, source: Source) -> Result<Server, Error> {
+        let guard = match token {
+            Some(file) => Guard::with_token(file)
+                .map_err(|error| Error::failed(format!("cannot use the token in {}", file.display()), error))?,
+            None if address.ip().is_loopback() => Guard::default(),
+            None => {
+                return Err(Error::Policy(format!(
+                    "without a token metrics are served on loopback only, for example 127.0.0.1:9477, not on {address}"
+                )));
+            }
+        };
         let said = |error: &dyn fmt::Display| Error::failed(format!("cannot serve metrics on {address}"), error);
         let listener = TcpListener::bind(address).map_err(|error| said(&error))?;
         listener.set_nonblocking(true).map_err(|error| said(&error))?;
         let address = listener.local_addr().map_err(|error| said(&error))?;
         let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?);
         let rung = bell.clone();
-        let mut desk = Desk { listener, connections: Vec::new(), pages: Pages { source, last: None }, refused: None };
+        let site = Site::new(source, guard);
+        let mut desk = Desk { listener, connections: Vec::new(), site, refused: None };
         let serves = move || while desk.turn(&rung) {};
-        let thread = confinement::spawn(confinement::Kind::Metrics, "fairlane-metrics", serves);
+        let thread = confinement::spawn(confinement::Kind::Web, "fairlane-web", serves);
         let thread = thread.map_err(|error| said(&error))?;
         Ok(Server { address, bell, thread: Some(thread) })
     }
@@ -86,7 +100,7 @@ impl Drop for Server {
 struct Desk {
     listener: TcpListener,
     connections: Vec<Connection>,
-    pages: Pages,
+    site: Site,
     /// When the system last refused to accept.
     refused: Option<Instant>,
 }
@@ -98,7 +112,7 @@ impl Desk {
         let meets = self.meets_from();
         let due =
             self.connections.iter().map(|connection| connection.since + PATIENCE).chain(meets.filter(|at| *at > now));
-        let timeout = due.min().map_or(PollTimeout::NONE, |due| {
+        let timeout = due.chain([self.site.next_step()]).min().map_or(PollTimeout::NONE, |due| {
             // Rounded up, or the last part of a millisecond would be a busy loop.
             PollTimeout::try_from(due.saturating_duration_since(now) + Duration::from_millis(1))
                 .unwrap_or(PollTimeout::MAX)
@@ -120,9 +134,10 @@ impl Desk {
         if ready.next() == Some(true) {
             return false;
         }
-        let (now, pages) = (Instant::now(), &mut self.pages);
+        let (now, site) = (Instant::now(), &mut self.site);
+        site.step(now);
         self.connections.retain_mut(|connection| match ready.next() {
-            Some(true) => connection.goes_on(pages),
+            Some(true) => connection.goes_on(site),
             _ => now < connection.since + PATIENCE,
         });
         if ready.next() == Some(true) {
@@ -162,7 +177,7 @@ impl Desk {
             Err(error) if accept::is_of_the_client(&error) => {}
             Err(error) => {
                 if self.refused.is_none() {
-                    tracing::warn!(%error, "no client of the metrics can be met for now");
+                    tracing::warn!(%error, "no client of the live page and the metrics can be met for now");
                 }
                 self.refused = Some(Instant::now());
             }
@@ -190,8 +205,8 @@ impl Connection {
     }
 
     /// Reads and writes as much as possible. Returns false when the client is finished.
-    fn goes_on(&mut self, pages: &mut Pages) -> bool {
-        let step = if self.answer.is_none() { self.hears(pages) } else { Ok(true) };
+    fn goes_on(&mut self, site: &mut Site) -> bool {
+        let step = if self.answer.is_none() { self.hears(site) } else { Ok(true) };
         // A client that disconnects is not an error.
         let answers = matches!(step, Ok(true)).then(|| self.answers());
         match (step, answers) {
@@ -202,7 +217,7 @@ impl Connection {
     }
 
     /// Reads. Returns true if there is an answer to write.
-    fn hears(&mut self, pages: &mut Pages) -> io::Result<bool> {
+    fn hears(&mut self, site: &mut Site) -> io::Result<bool> {
         let mut part = [0; HEAD];
         match self.stream.read(&mut part[self.request.len()..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -212,7 +227,7 @@ impl Connection {
         }
         let whole = self.request.windows(4).any(|bytes| bytes == b"\r\n\r\n");
         if whole {
-            self.answer = Some(pages.answer(&self.request));
+            self.answer = Some(site.answer(&self.request));
         } else if self.request.len() == HEAD {
             self.answer =
                 Some(Answer::refusal("431 Request Header Fields Too Large", "a request's head has at most 8 KiB\n"));
@@ -227,7 +242,7 @@ impl Connection {
         while let Some(part) = answer.rest() {
             match self.stream.write(part) {
                 Ok(bytes) => {
-                    answer.written += bytes;
+                    answer.wrote(bytes);
                     self.since = Instant::now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -235,73 +250,6 @@ impl Connection {
             }
         }
         Ok(true)
-    }
-}
-
-/// An answer being written. Simultaneous answers share the page.
-struct Answer {
-    head: String,
-    body: Arc<str>,
-    written: usize,
-}
-
-impl Answer {
-    fn new(status: &str, kind: &str, body: Arc<str>) -> Answer {
-        let allow = if status.starts_with("405") { "Allow: GET\r\n" } else { "" };
-        let length = body.len();
-        let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n"
-        );
-        Answer { head, body, written: 0 }
-    }
-
-    fn refusal(status: &str, sentence: &str) -> Answer {
-        Answer::new(status, "text/plain; charset=utf-8", sentence.into())
-    }
-
-    /// The next part to write.
-    fn rest(&self) -> Option<&[u8]> {
-        let (head, body) = (self.head.as_bytes(), self.body.as_bytes());
-        let rest = head.get(self.written..).filter(|rest| !rest.is_empty());
-        rest.or_else(|| body.get(self.written - head.len()..)).filter(|rest| !rest.is_empty())
-    }
-}
-
-/// A page, or a sentence why there is none.
-type Page = Result<Arc<str>, Arc<str>>;
-
-/// The page, and when it was made.
-struct Pages {
-    source: Source,
-    last: Option<(Instant, Page)>,
-}
-
-impl Pages {
-    fn answer(&mut self, request: &[u8]) -> Answer {
-        let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
-        let mut words = line.split(|byte| *byte == b' ');
-        let (method, target) = (words.next(), words.next().unwrap_or_default());
-        match (method, target.split(|byte| *byte == b'?').next()) {
-            (Some(b"GET"), Some(b"/metrics")) => match self.page() {
-                Ok(page) => Answer::new("200 OK", OPEN_METRICS, page),
-                Err(sentence) => Answer::refusal("503 Service Unavailable", &sentence),
-            },
-            (Some(b"GET"), _) => Answer::refusal("404 Not Found", "metrics are at /metrics\n"),
-            _ => Answer::refusal("405 Method Not Allowed", "only GET is answered\n"),
-        }
-    }
-
-    /// The page, made again if it is too old. An error is kept as long: workers that do not respond are not asked again at once.
-    fn page(&mut self) -> Page {
-        match &self.last {
-            Some((made, page)) if made.elapsed() < FRESH => page.clone(),
-            _ => {
-                let made =
-                    (self.source)().map(|snapshot| page(snapshot).into()).map_err(|error| error.to_string().into());
-                self.last = Some((Instant::now(), made.clone()));
-                made
-            }
-        }
     }
 }
 
