@@ -79,7 +79,7 @@ fn the_page_shows_what_the_backend_says() {
     let mut pair = None;
     wait_for("the page to show the present snapshot", || {
         let (reading, shown) = (snapshot(), browser.run(SHOWN));
-        let same = shown["time"].as_str().is_some_and(|time| time == reading["time"].to_string());
+        let same = shown["time"].as_str() == Some(&reading["time"].to_string());
         pair = same.then_some((reading, shown));
         same
     });

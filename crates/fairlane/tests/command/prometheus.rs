@@ -170,7 +170,7 @@ fn every_panel_has_data_and_each_alert_fires_and_clears() {
     assert!(!prometheus.fires("FairlaneMinRateMissed", "batch"));
     assert_done(&workspace.ctl("set batch max_frames=100"), "");
     prometheus.wait_until_fires("FairlaneMinRateMissed", "batch");
-    assert_done(&workspace.ctl("set batch min_rate=0bit/s"), "");
+    assert_done(&workspace.ctl("set batch min_rate=none"), "");
     assert_done(&workspace.ctl("set batch max_frames=none"), "");
     prometheus.wait_until_clear("FairlaneMinRateMissed", "batch");
     prometheus.wait_until_clear("FairlaneShareBelowDue", "web");
@@ -178,7 +178,8 @@ fn every_panel_has_data_and_each_alert_fires_and_clears() {
     // A capture that reaches its limit.
     assert_done(&workspace.ctl("capture web DIR/web.pcap --limit 64KiB"), "");
     prometheus.wait_until_fires("FairlaneCaptureEnded", "web");
-    assert!(workspace.ctl("capture web --stop").out.contains("limit"));
+    let stopped = workspace.ctl("capture web --stop");
+    assert!((stopped.out + &stopped.err).contains("limit"));
     prometheus.wait_until_clear("FairlaneCaptureEnded", "web");
 
     // A guest that takes nothing, while another sends to everybody without a limit: its queue overflows, and the worker has no

@@ -24,19 +24,24 @@ const view = { reading: null, rows: [], order: null, down: false, chosen: null, 
 // Links
 
 function meter(label, value, most, shown) {
-  return [element("dt", {}, label), bar(most ? value / most : 0, null, ""), element("dd", {}, shown)];
+  return [element("dt", {}, label), bar(most ? value / most : 0), element("dd", {}, shown)];
 }
 
-function bar(filled, mark, text) {
+function bar(filled) {
   const node = element("span", { class: "bar" }, element("i", {}));
   node.firstChild.style.width = `${Math.min(filled, 1) * 100}%`;
-  if (mark != null) {
-    const due = element("u", {});
-    due.style.left = `calc(${Math.min(mark, 1) * 100}% - 1px)`;
-    node.append(due);
-    node.classList.toggle("low", filled < mark - SAME_SHARE);
+  return node;
+}
+
+// A share as a bar with a mark where it should end, and as a number.
+function share(has, due) {
+  const node = element("span", { class: "share" }, bar(has), element("span", {}, part(has)));
+  if (due != null) {
+    const mark = element("u", {});
+    mark.style.left = `calc(${Math.min(due, 1) * 100}% - 1px)`;
+    node.firstChild.append(mark);
+    node.classList.toggle("low", has < due - SAME_SHARE);
   }
-  if (text) node.append(element("span", {}, text));
   return node;
 }
 
@@ -64,12 +69,11 @@ function drawTenants(reading) {
   get("#tenants").hidden = reading.tenants.length === 0;
   const rows = reading.tenants.map((tenant) => {
     const on = tenant.links.length ? tenant.links : [{ link: "-", share: 0, due: null }];
-    const share = element("td", {}, ...on.map((use) => bar(use.share, use.due, part(use.share))));
     return element("tr", { "data-tenant": tenant.name },
       element("td", {}, chooser("tenant", tenant.name)),
       element("td", {}, on.map((use) => use.link).join(", ")),
       element("td", { class: "n" }, rate(tenant.sent_rate)), element("td", { class: "n" }, rate(tenant.received_rate)),
-      share, element("td", { class: "n wide" }, String(tenant.weight)));
+      element("td", {}, ...on.map((use) => share(use.share, use.due))), element("td", { class: "n wide" }, String(tenant.weight)));
   });
   get("#tenants tbody").replaceChildren(...rows);
 }
@@ -132,7 +136,7 @@ function row(vif) {
   const cells = COLUMNS.map((column) => {
     const cell = element("td", { class: `${column.shown ? "n" : ""} ${column.from ?? ""}`, "data-figure": column.key });
     if (column.key === "name") cell.append(chooser("vif", vif.name));
-    else if (column.key === "share") cell.append(bar(vif.share, vif.due, part(vif.share)));
+    else if (column.key === "share") cell.append(share(vif.share, vif.due));
     else cell.textContent = (column.shown ?? column.of)(vif);
     return cell;
   });
@@ -201,14 +205,14 @@ function drawHistory() {
     return;
   }
   const { kind } = view.chosen;
-  const { end, sent_rate, received_rate, share, due, drop_rate, waits, rx_waits } = view.history[view.span];
+  const history = view.history[view.span], { end } = history;
   const span = view.span === "day" ? 86400 : 600, now = view.reading.time / 1e9;
-  const drawn = [lines("Rates", kind === "link" ? ["out", "in"] : ["sent", "received"], [sent_rate, received_rate], end, span, now, rate)];
-  if (share.some((value) => value != null)) {
-    drawn.push(lines("Share of the link", ["share", "due"], [share, due], end, span, now, part, 1));
+  const drawn = [lines("Rates", kind === "link" ? ["out", "in"] : ["sent", "received"], [history.sent_rate, history.received_rate], end, span, now, rate)];
+  if (history.share.some((value) => value != null)) {
+    drawn.push(lines("Share of the link", ["share", "due"], [history.share, history.due], end, span, now, part, 1));
   }
-  if (kind !== "tenant") drawn.push(heat("Waits in the ring", waits, end, span, now), heat("Waits for the guest", rx_waits, end, span, now));
-  if (drop_rate.some((value) => value > 0)) drawn.push(lines("Drops a second", ["frames"], [drop_rate], end, span, now, number));
+  if (kind !== "tenant") drawn.push(heat("Waits in the ring", history.waits, end, span, now), heat("Waits for the guest", history.rx_waits, end, span, now));
+  if (history.drop_rate.some((value) => value > 0)) drawn.push(lines("Drops a second", ["frames"], [history.drop_rate], end, span, now, number));
   charts.replaceChildren(...drawn);
 }
 
