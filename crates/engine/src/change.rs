@@ -31,14 +31,7 @@ impl Bridge {
         mut card: impl FnMut(&Vif) -> Result<Box<dyn Port>, Error>,
         clock: &impl Clock,
     ) -> Result<Bridge, Error> {
-        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &link.name);
-        let mut bridge = Bridge::new(&link.name, Config { isolate: link.isolate, seed }, scheduler(policy, link));
-        bridge.set_receivers_scheduler(receivers_scheduler(policy, link), clock.now());
-        bridge.set_rx_rate(link.rx_rate, clock.now());
-        if let Some(uplink) = uplink {
-            bridge.set_uplink(uplink);
-        }
-        bridge.set_receive_pool(link.rx_pool);
+        let mut bridge = Bridge::open_empty(policy, link, uplink, clock);
         for vif in policy.vifs.iter().filter(|vif| vif.link == link.name) {
             let added = bridge.add(&vif.name, card(vif)?, vif.shares.tx, anti_spoofing(vif), clock.now());
             let port = added.map_err(|error| Error::failed(format!("vif `{}`", vif.name), error))?;
@@ -50,6 +43,24 @@ impl Bridge {
             )?;
         }
         Ok(bridge)
+    }
+
+    /// The bridge of a link without its vifs.
+    pub(crate) fn open_empty(
+        policy: &Policy,
+        link: &Link,
+        uplink: Option<Box<dyn Port>>,
+        clock: &impl Clock,
+    ) -> Bridge {
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &link.name);
+        let mut bridge = Bridge::new(&link.name, Config { isolate: link.isolate, seed }, scheduler(policy, link));
+        bridge.set_receivers_scheduler(receivers_scheduler(policy, link), clock.now());
+        bridge.set_rx_rate(link.rx_rate, clock.now());
+        if let Some(uplink) = uplink {
+            bridge.set_uplink(uplink);
+        }
+        bridge.set_receive_pool(link.rx_pool);
+        bridge
     }
 }
 
@@ -215,6 +226,8 @@ impl<C: Clock> Work<C> {
                     pinned.map_err(|error| Error::failed(format!("vif `{vif}`"), error))?;
                 }
             }
+            // Its worker is started and ended, not changed.
+            Change::AddLink(_) | Change::RemoveLink { .. } => {}
             Change::AddVif(vif) => {
                 let Some(bridge) = self.find(&vif.link) else { return Ok(()) };
                 let port = opened.remove(&vif.name).map_or_else(|| ports::vif(vif), Ok)?;

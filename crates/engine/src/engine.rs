@@ -1,28 +1,29 @@
 //! Runs a policy: opens its ports, starts the workers that serve them, and answers control clients.
 
 mod captures;
+mod changes;
 mod flows;
 
 use crate::bridge::Bridge;
-use crate::change::Refused;
 use crate::clock::{Clock, Monotonic};
 use crate::confinement::{self, Wish};
-use crate::control::{self, Reload, Request, Set};
+use crate::control::{self, Add, Reload, Remove, Request, Set};
 use crate::error::Error;
 use crate::ports;
 use crate::snapshot::{LinkState, Snapshot, TenantState, VifState};
+use crate::starter::Starter;
 use crate::web;
 use crate::worker::Worker;
-use fairlane_policy::{Change, Link, Policy, Setting, Terms, Uplink};
+use fairlane_policy::problem::Problem;
+use fairlane_policy::{Access, File, Files, Link, Loaded, Observe, Policy, Terms, Uplink, Vif};
 use fairlane_port::Port;
 use fairlane_port::capture::Recording;
-use fairlane_port::xen::backend::Found;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,15 +32,20 @@ pub struct Engine {
     shared: Arc<Shared>,
     /// Held to be dropped: they serve until then, and are dropped before the workers end.
     _control: control::Server,
+    _observe: Option<control::Server>,
     web: Option<web::Server>,
 }
 
 /// State that control and metrics use as well.
 struct Shared {
     policy: Mutex<Policy>,
-    workers: Vec<Worker>,
-    /// The index of each link's worker.
-    places: HashMap<String, usize>,
+    /// What was loaded last. Locked after the policy.
+    loaded: Mutex<Loaded>,
+    /// The file for changes that are to be kept; none if the policy is not from a file.
+    kept_in: Option<PathBuf>,
+    /// The worker of each link. The two ends of a wire have the same. Locked after the policy.
+    workers: Mutex<BTreeMap<String, Arc<Worker>>>,
+    starter: Starter,
     clock: Monotonic,
     stopping: Mutex<bool>,
     stop: Condvar,
@@ -50,32 +56,40 @@ struct Shared {
 }
 
 impl Engine {
-    /// Opens everything that a policy names, and serves it.
+    /// Opens everything that a policy names, and serves it. A vif of a drop-in file that cannot be opened is logged and left out.
     ///
     /// # Errors
-    /// Something cannot be opened; then nothing runs and nothing is left behind.
-    pub fn start(mut policy: Policy) -> Result<Engine, Error> {
-        ports::look_up(&mut policy)?;
+    /// Something else cannot be opened; then nothing runs and nothing is left behind.
+    pub fn start(loaded: impl Into<Loaded>) -> Result<Engine, Error> {
+        let mut loaded = loaded.into();
+        ports::look_up(&mut loaded)?;
+        let mut policy = loaded.policy.clone();
         let clock = Monotonic::new();
         let mut uplinks = ports::uplinks(&policy.links)?;
-        let mut workers = Vec::new();
-        let mut places = HashMap::new();
+        let mut opened = open_vifs(&mut policy, &loaded);
+        let mut workers = BTreeMap::new();
         for group in groups(&policy.links) {
             let mut bridges = Vec::new();
             for link in &group {
                 let uplink = uplinks.remove(&link.name);
-                bridges.push(Bridge::open(&policy, link, uplink, ports::vif, &clock)?);
-                places.insert(link.name.clone(), workers.len());
+                let card = |vif: &Vif| opened.remove(&vif.name).map_or_else(|| ports::vif(vif), Ok);
+                bridges.push(Bridge::open(&policy, link, uplink, card, &clock)?);
             }
             let cpu = group.iter().find_map(|link| link.cpu);
             let said = |error| Error::failed(format!("cannot start the worker of link `{}`", group[0].name), error);
-            workers.push(Worker::start(bridges, clock, cpu).map_err(said)?);
+            let worker = Arc::new(Worker::start(bridges, clock, cpu).map_err(said)?);
+            workers.extend(group.iter().map(|link| (link.name.clone(), worker.clone())));
         }
-        let (socket, page, token) = (policy.control.clone(), policy.metrics, policy.metrics_token.clone());
+        let starter = Starter::new().map_err(|error| Error::failed("cannot start a thread", error))?;
+        let (socket, observe) = (policy.control.clone(), policy.observe.clone());
+        let (page, token) = (policy.metrics, policy.metrics_token.clone());
         let (stopping, stop) = (Mutex::new(false), Condvar::new());
         let (takes_found, found, captures) = (policy.takes_found(), Mutex::default(), Mutex::default());
-        let policy = Mutex::new(policy);
-        let shared = Arc::new(Shared { policy, workers, places, clock, stopping, stop, found, captures });
+        let kept_in = loaded.files.saved();
+        let (policy, loaded, workers) = (Mutex::new(policy), Mutex::new(loaded), Mutex::new(workers));
+        let shared =
+            Shared { policy, loaded, kept_in, workers, starter, clock, stopping, stop, found, captures };
+        let shared = Arc::new(shared);
         if takes_found {
             let heard = Arc::downgrade(&shared);
             ports::find(move |found| {
@@ -85,11 +99,13 @@ impl Engine {
             })?;
         }
         let told = shared.clone();
-        let control = control::Server::start(&socket, Arc::new(move |request| told.answer(request)))?;
+        let answer: control::Answer = Arc::new(move |request| told.answer(request));
+        let control = control::Server::start(&socket, answer.clone())?;
+        let observe = observe.map(|observe| start_observe(&observe, answer)).transpose()?;
         let asked = shared.clone();
         let source: web::Source = Arc::new(move || asked.snapshot());
         let web = page.map(|address| web::Server::start(address, token.as_deref(), source)).transpose()?;
-        Ok(Engine { shared, _control: control, web })
+        Ok(Engine { shared, _control: control, _observe: observe, web })
     }
 
     /// Changes one setting of a vif or link, in the syntax of a policy file: `("web", "weight", "30")`.
@@ -106,7 +122,15 @@ impl Engine {
     /// A change needs a restart, or something cannot be opened; then nothing changed. Exception: if a new vif takes over the socket
     /// of an old one and fails, the old one is gone.
     pub fn reload(&self, newer: Policy) -> Result<usize, Error> {
-        self.shared.reload(newer)
+        self.shared.reload(newer.into())
+    }
+
+    /// Loads newer files. A wrong drop-in keeps its former text, and its problems are returned with the number of changes.
+    ///
+    /// # Errors
+    /// As [`Engine::reload`], or the policy file is wrong.
+    pub fn load(&self, files: &Files) -> Result<(usize, Vec<Problem>), Error> {
+        self.shared.load(files)
     }
 
     /// State and counters of everything.
@@ -146,13 +170,13 @@ impl Engine {
     /// # Errors
     /// The worker that does not.
     pub fn is_well(&self) -> Result<(), Error> {
-        Ok(self.shared.workers.iter().try_for_each(|worker| worker.call(|_| ()))?)
+        Ok(self.shared.workers().iter().try_for_each(|worker| worker.call(|_| ()))?)
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        for worker in &self.shared.workers {
+        for worker in &self.shared.workers() {
             worker.end();
         }
         self.shared.end_captures();
@@ -165,111 +189,26 @@ impl Shared {
         self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, target: &str, key: &str, value: &str) -> Result<(), Error> {
-        let setting = Setting::parse(key, value)?;
-        let mut policy = self.policy();
-        let mut newer = policy.clone();
-        newer.apply(target, setting)?;
-        self.advance(&mut policy, newer)?;
-        Ok(())
+    fn loaded(&self) -> MutexGuard<'_, Loaded> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies a newer file together with the found Xen cards.
-    fn reload(&self, mut newer: Policy) -> Result<usize, Error> {
-        ports::look_up(&mut newer)?;
-        let mut policy = self.policy();
-        for ((guest, device), terms) in &*self.found() {
-            warn(newer.add_found_card(guest, *device, terms));
-        }
-        self.advance(&mut policy, newer)
+    fn of_links(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Worker>>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Handles a Xen card that was found, changed or removed.
-    fn card_changed(&self, Found { guest, device, terms }: Found) {
-        let mut policy = self.policy();
-        let mut newer = policy.clone();
-        match terms {
-            Some(terms) => {
-                warn(newer.add_found_card(&guest, device, &terms));
-                self.found().insert((guest, device), terms);
-            }
-            None => {
-                newer.remove_found_card(&guest, device);
-                self.found().remove(&(guest, device));
-            }
-        }
-        warn(self.advance(&mut policy, newer).err());
-    }
-
-    fn found(&self) -> MutexGuard<'_, BTreeMap<(String, u32), Terms>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Applies all changes from the policy to a newer one. Failed changes are reverted in the policy, so that they can be requested
-    /// again.
-    fn advance(&self, policy: &mut Policy, newer: Policy) -> Result<usize, Error> {
-        let changes = policy.changes(&newer).map_err(Error::Fixed)?;
-        let count = changes.len();
-        let mut opened: Vec<HashMap<String, Box<dyn Port>>> = self.workers.iter().map(|_| HashMap::new()).collect();
-        let mut steps: Vec<Vec<Change>> = self.workers.iter().map(|_| Vec::new()).collect();
-        for change in changes {
-            let worker = self.place(policy, &newer, &change)?;
-            if let Change::AddVif(vif) = &change
-                && !policy.vifs.iter().any(|old| old.card.shares_place_with(&vif.card))
-            {
-                opened[worker].insert(vif.name.clone(), ports::vif(vif)?);
-            }
-            steps[worker].push(change);
-        }
-        let mut now = newer.clone();
-        let mut failed = Vec::new();
-        for ((worker, steps), opened) in self.workers.iter().zip(steps).zip(opened) {
-            if steps.is_empty() {
-                continue;
-            }
-            let newer = newer.clone();
-            match worker.call(move |work| work.apply(steps, &newer, opened)) {
-                Ok(refused) => {
-                    for Refused { change, why } in refused.into_iter().rev() {
-                        now.revert(&change, policy);
-                        failed.push(why);
-                    }
-                }
-                // A worker that hangs does this once it continues; a dead one ends the process.
-                Err(gone) => failed.push(gone.into()),
-            }
-        }
-        *policy = now;
-        if failed.is_empty() { Ok(count) } else { Err(Error::Undone(failed)) }
-    }
-
-    /// The index of the worker that applies a change.
-    fn place(&self, policy: &Policy, newer: &Policy, change: &Change) -> Result<usize, Error> {
-        let of_vif = |policy: &Policy, name: &str| {
-            policy.vifs.iter().find(|vif| vif.name == name).map_or(String::new(), |vif| vif.link.clone())
-        };
-        let link = match change {
-            Change::RemoveVif { vif } => of_vif(policy, vif),
-            Change::Share { vif, .. }
-            | Change::Member { vif, .. }
-            | Change::AntiSpoofing { vif, .. }
-            | Change::EarlyAck { vif, .. } => of_vif(newer, vif),
-            Change::AddVif(vif) => vif.link.clone(),
-            Change::Rate { link, .. }
-            | Change::RxRate { link, .. }
-            | Change::Tenant { link, .. }
-            | Change::Scheduler { link, .. }
-            | Change::IdleTimeout { link, .. }
-            | Change::Isolate { link, .. }
-            | Change::RxPool { link, .. } => link.clone(),
-        };
-        self.places.get(&link).copied().ok_or(Error::NoLink(link))
+    /// All workers.
+    fn workers(&self) -> Vec<Arc<Worker>> {
+        let mut workers: Vec<_> = self.of_links().values().cloned().collect();
+        workers.sort_by_key(Arc::as_ptr);
+        workers.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        workers
     }
 
     fn snapshot(&self) -> Result<Snapshot, Error> {
         let mut links = HashMap::new();
         let mut vifs: Vec<VifState> = Vec::new();
-        for worker in &self.workers {
+        for worker in &self.workers() {
             let (busy, seen) = worker.call(|work| {
                 let now = work.clock.now();
                 let bridges = work.bridges.iter_mut();
@@ -326,12 +265,20 @@ impl Shared {
                 self.set(&target, &key, &value)?;
                 Ok(serde_json::Value::Null)
             }
-            Request::Reload(Reload { name, text }) => {
-                let newer = Policy::parse(&name, &text).map_err(|problems| {
-                    Error::Policy(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
-                })?;
-                self.reload(newer).map(serde_json::Value::from)
+            Request::Add(Add { kind, name, settings, replace }) => {
+                self.change(|policy| policy.add(kind.into(), &name, &settings, replace))?;
+                Ok(serde_json::Value::Null)
             }
+            Request::Remove(Remove { kind, name }) => {
+                self.change(|policy| policy.remove(kind.into(), &name))?;
+                Ok(serde_json::Value::Null)
+            }
+            Request::Reload(Reload { name, text, drop_ins }) => {
+                let drop_ins = drop_ins.into_iter().map(|file| File::new(file.name, file.text)).collect();
+                let (changes, problems) = self.load(&Files::new(File::new(name, text), drop_ins))?;
+                if problems.is_empty() { Ok(changes.into()) } else { Err(Error::DropIns { problems, changes }) }
+            }
+            Request::Save => json(serde_json::to_value(self.saved()?)),
             Request::StartCapture(start) => {
                 self.start_capture(&start)?;
                 Ok(serde_json::Value::Null)
@@ -347,14 +294,14 @@ impl Shared {
         }
     }
 
-    fn worker_of(&self, vif: &str) -> Result<&Worker, Error> {
+    fn worker_of(&self, vif: &str) -> Result<Arc<Worker>, Error> {
         let policy = self.policy();
         let found = policy.vifs.iter().find(|known| known.name == vif);
         let found = found.ok_or_else(|| {
             let known = policy.vifs.iter().map(|vif| vif.name.clone()).take(8).collect();
             Error::NoVif { name: vif.to_owned(), known }
         })?;
-        Ok(&self.workers[self.places[&found.link]])
+        self.of_links().get(&found.link).cloned().ok_or_else(|| Error::NoLink(found.link.clone()))
     }
 
     fn request_stop(&self) {
@@ -380,6 +327,35 @@ fn create(path: &Path) -> Result<std::fs::File, Error> {
         .mode(0o600)
         .open(path)
         .map_err(|error| said(&confinement::explain(&error, Wish::File)))
+}
+
+/// Starts the control socket that only shows.
+///
+/// # Errors
+/// Its path is in use, or its group is unknown.
+fn start_observe(observe: &Observe, answer: control::Answer) -> Result<control::Server, Error> {
+    let access = ports::access(&Access { owner: None, group: observe.group.clone(), mode: Some(observe.mode) });
+    let access = access.map_err(|why| Error::failed("observe", why))?;
+    control::Server::start_for(&observe.socket, control::Role::Observer, access, answer)
+}
+
+/// Opens the cards of drop-ins' vifs. One that cannot be opened is logged, and removed from the policy.
+fn open_vifs(policy: &mut Policy, loaded: &Loaded) -> HashMap<String, Box<dyn Port>> {
+    let mut opened = HashMap::new();
+    policy.vifs.retain(|vif| {
+        if !loaded.of_drop_ins.contains(&vif.name) {
+            return true;
+        }
+        match ports::vif(vif) {
+            Ok(port) => drop(opened.insert(vif.name.clone(), port)),
+            Err(why) => {
+                tracing::error!("{why}; it is not served");
+                return false;
+            }
+        }
+        true
+    });
+    opened
 }
 
 /// Groups links by worker: one link alone, or the two ends of a wire.

@@ -1,7 +1,8 @@
 //! The engine's errors.
 
 use crate::worker::Gone;
-use fairlane_policy::{Fixed, SettingError};
+use fairlane_policy::problem::Problem;
+use fairlane_policy::{Fixed, Kind, SettingError};
 use std::fmt::Display;
 
 /// Why a request failed. Displays as a sentence for the client.
@@ -10,6 +11,33 @@ pub enum Error {
     /// The policy has mistakes.
     #[error("{0}")]
     Policy(String),
+    /// Drop-ins have mistakes; everything else was loaded.
+    #[error(
+        "{}\nthese files keep their former state, the rest is loaded: changes: {changes}",
+        .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    )]
+    DropIns {
+        /// The mistakes.
+        problems: Vec<Problem>,
+        /// The number of changes made.
+        changes: usize,
+    },
+    /// A reload has no place for what was added while the backend ran; nothing was changed.
+    #[error("{kind} `{name}`, added while this backend ran, does not fit to the files: {why}; remove it first")]
+    Added {
+        /// The kind of what was added.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// The conflict.
+        why: SettingError,
+    },
+    /// The client may only look.
+    #[error("this control socket is read-only (show, flows, save): use the owner's")]
+    ReadOnly,
+    /// There is no file to keep changes in.
+    #[error("this backend was not started from a policy file, so there is nowhere to save changes")]
+    NoFile,
     /// The setting was refused.
     #[error(transparent)]
     Setting(#[from] SettingError),

@@ -26,6 +26,7 @@ pub mod reading;
 mod receivers;
 mod rx_queue;
 pub mod snapshot;
+mod starter;
 mod waiters;
 mod waiting;
 pub mod web;

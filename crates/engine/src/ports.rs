@@ -3,7 +3,7 @@
 use crate::confinement::{self, Kind, Wish};
 use crate::error::Error;
 use crate::failure;
-use fairlane_policy::{Account, Card, Link, Policy, Uplink, Vif, uplink_queue};
+use fairlane_policy::{Account, Card, Link, Loaded, Policy, Uplink, Vif, uplink_queue};
 use fairlane_port::card::{self, Card as NetworkCard};
 use fairlane_port::paced::Paced;
 use fairlane_port::tap::Tap;
@@ -16,7 +16,7 @@ use nix::unistd::{Group, User};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// Opens a guest's card.
 ///
@@ -26,11 +26,7 @@ pub(crate) fn vif(vif: &Vif) -> Result<Box<dyn Port>, Error> {
     let said = |error: &dyn Display| Error::failed(format!("vif `{}`", vif.name), error);
     match &vif.card {
         Card::VhostUser { socket, connect, access, packed } => {
-            let access = Access {
-                owner: access.owner.as_ref().map(user).transpose().map_err(|why| said(&why))?,
-                group: access.group.as_ref().map(group).transpose().map_err(|why| said(&why))?,
-                mode: access.mode,
-            };
+            let access = self::access(access).map_err(|why| said(&why))?;
             let open = if *connect { VhostUser::connect_for } else { VhostUser::listen_for };
             let opened = open(&vif.name, socket, vif.queues, access);
             let port = opened.map_err(|error| said(&confinement::explain(&error, Wish::Socket)))?;
@@ -43,23 +39,66 @@ pub(crate) fn vif(vif: &Vif) -> Result<Box<dyn Port>, Error> {
     }
 }
 
-/// Replaces names of users and groups by this host's present numbers. The lookup may use the network, so no worker does it.
+/// Who may connect to a socket, by number.
+///
+/// # Errors
+/// A name that this host does not know.
+pub(crate) fn access(access: &fairlane_policy::Access) -> Result<Access, Unknown> {
+    Ok(Access {
+        owner: access.owner.as_ref().map(user).transpose()?,
+        group: access.group.as_ref().map(group).transpose()?,
+        mode: access.mode,
+    })
+}
+
+/// Replaces names of users and groups by this host's present numbers. A drop-in's vif whose owner is unknown is logged and left out.
+/// The lookup may use the network, so no worker does it.
+///
+/// # Errors
+/// The first vif of the policy file with an unknown name.
+pub(crate) fn look_up(loaded: &mut Loaded) -> Result<(), Error> {
+    let mut wrong = None;
+    let of_drop_ins = &loaded.of_drop_ins;
+    loaded.policy.vifs.retain_mut(|vif| match look_up_one(vif) {
+        Err(why) if of_drop_ins.contains(&vif.name) => {
+            error!("{why}; it is not served");
+            false
+        }
+        looked => {
+            wrong = wrong.take().or(looked.err());
+            true
+        }
+    });
+    // Guests that come later may need them.
+    let policy = &loaded.policy;
+    let of_observe = policy.observe.as_ref().and_then(|observe| observe.group.as_ref());
+    let said = |table: &str, why: Unknown| Error::failed(format!("[{table}]"), why);
+    of_observe.map(group).transpose().map_err(|why| said("observe", why))?;
+    access(&policy.sockets).map_err(|why| said("sockets", why))?;
+    // They were reported already.
+    loaded.base.vifs.iter_mut().for_each(|vif| drop(look_up_one(vif)));
+    wrong.map_or(Ok(()), Err)
+}
+
+/// Replaces the names in a policy.
 ///
 /// # Errors
 /// The first vif with an unknown name.
-pub(crate) fn look_up(policy: &mut Policy) -> Result<(), Error> {
-    for vif in &mut policy.vifs {
-        let Card::VhostUser { access, .. } = &mut vif.card else { continue };
-        let said = |why: &dyn Display| Error::failed(format!("vif `{}`", vif.name), why);
-        if access.owner.is_some() || access.group.is_some() {
-            confinement::sees_to_owners().map_err(|why| said(&why))?;
-        }
-        if let Some(owner) = &mut access.owner {
-            *owner = Account::Number(user(owner).map_err(|why| said(&why))?);
-        }
-        if let Some(of) = &mut access.group {
-            *of = Account::Number(group(of).map_err(|why| said(&why))?);
-        }
+pub(crate) fn look_up_all(policy: &mut Policy) -> Result<(), Error> {
+    policy.vifs.iter_mut().try_for_each(look_up_one)
+}
+
+fn look_up_one(vif: &mut Vif) -> Result<(), Error> {
+    let Card::VhostUser { access, .. } = &mut vif.card else { return Ok(()) };
+    let said = |why: &dyn Display| Error::failed(format!("vif `{}`", vif.name), why);
+    if access.owner.is_some() || access.group.is_some() {
+        confinement::sees_to_owners().map_err(|why| said(&why))?;
+    }
+    if let Some(owner) = &mut access.owner {
+        *owner = Account::Number(user(owner).map_err(|why| said(&why))?);
+    }
+    if let Some(of) = &mut access.group {
+        *of = Account::Number(group(of).map_err(|why| said(&why))?);
     }
     Ok(())
 }
@@ -69,14 +108,14 @@ static KNOWN: Mutex<BTreeMap<(&str, String), u32>> = Mutex::new(BTreeMap::new())
 
 /// The policy's key of a name, and what it names.
 #[derive(Clone, Copy, Debug)]
-struct Named {
+pub(crate) struct Named {
     key: &'static str,
     kind: &'static str,
 }
 
 /// Why a name has no number.
 #[derive(Debug, thiserror::Error)]
-enum Unknown {
+pub(crate) enum Unknown {
     #[error("{}: a confined backend can look up no new {}s: give the number of `{name}`, or restart it", of.key, of.kind)]
     New { of: Named, name: String },
     #[error("{}: the {} `{name}` cannot be looked up: {error}", of.key, of.kind)]

@@ -139,6 +139,23 @@ impl Worker {
     /// # Errors
     /// No such core, or no file descriptors left.
     pub fn start(bridges: Vec<Bridge>, clock: Monotonic, cpu: Option<usize>) -> io::Result<Worker> {
+        Worker::start_as(bridges, clock, cpu, || confinement::enter(confinement::Kind::Worker))
+    }
+
+    /// The same, from a thread that is confined as a worker. Its thread inherits that.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn start_confined(bridges: Vec<Bridge>, clock: Monotonic, cpu: Option<usize>) -> io::Result<Worker> {
+        Worker::start_as(bridges, clock, cpu, || ())
+    }
+
+    fn start_as(
+        bridges: Vec<Bridge>,
+        clock: Monotonic,
+        cpu: Option<usize>,
+        begin: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Worker> {
         let names: Vec<&str> = bridges.iter().map(Bridge::name).collect();
         let name = names.join(", ");
         let mut work = Work::new(bridges, clock)?;
@@ -156,7 +173,7 @@ impl Worker {
         let thread = std::thread::Builder::new().name("fairlane-worker".to_owned()).spawn(move || {
             let settled = settle_on(cpu);
             let failed = settled.is_err();
-            confinement::enter(confinement::Kind::Worker);
+            begin();
             // The receiver waits for it.
             let _ = started.send(settled);
             if failed {

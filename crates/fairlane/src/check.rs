@@ -1,4 +1,4 @@
-//! Checks a policy file, and summarizes a correct one.
+//! Checks a policy file and its drop-ins, and summarizes a correct one.
 
 use crate::out;
 use crate::policy_file::{self, PolicyError};
@@ -48,7 +48,10 @@ struct Summary {
 
 /// Prints the problems, or the summary.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let read = policy_file::read(&args.policy);
+    let read = policy_file::read(&args.policy).and_then(|loaded| match loaded.problems {
+        problems if problems.is_empty() => Ok(loaded.policy),
+        problems => Err(PolicyError::Invalid(problems)),
+    });
     if args.json {
         out::print_json(&findings(&read))?;
     } else if let Ok(policy) = &read {

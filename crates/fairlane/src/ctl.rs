@@ -1,12 +1,12 @@
 //! Shows and changes a running backend through its control socket.
 
 use crate::backend::Backend;
-use crate::{figures, out};
+use crate::{figures, out, policy_file, save};
 use anyhow::{Context, bail};
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Waiting;
-use fairlane_engine::control::Client;
+use fairlane_engine::control::{Add, Client, Part};
 use fairlane_engine::snapshot::{FlowState, LinkState, PortState, Snapshot, State, TenantState, VifState};
 use fairlane_policy::units::{format_duration, format_rate, format_size, parse_size};
 use fairlane_report::text::table;
@@ -44,7 +44,38 @@ enum Command {
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
         settings: Vec<(String, String)>,
     },
-    /// Load a policy file; if it has any error, the running policy is kept
+    /// Add a vif, tenant or link, with the keys of a policy file
+    ///
+    /// For example: fairlane ctl add vif web socket=/run/fairlane/web.sock weight=30. Values need no quotes: addresses=10.0.0.1,fd00::1 mode=0660. Parts of an uplink have a dot: fairlane ctl add link lan rate=1Gbit/s uplink.tap=fl0.
+    /// It is served until the backend ends; `fairlane ctl save` keeps it.
+    Add {
+        /// What to add
+        kind: Kind,
+        /// Its name
+        name: String,
+        /// Its keys
+        #[arg(value_name = "KEY=VALUE", value_parser = setting)]
+        settings: Vec<(String, String)>,
+        /// Replace the one with this name, if there is one; a card with the same socket, link and queues stays connected
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Remove a vif, tenant or link
+    ///
+    /// A tenant or link with vifs is not removed: remove them first.
+    Remove {
+        /// What to remove
+        kind: Kind,
+        /// Its name
+        name: String,
+    },
+    /// Keep what was added, changed and removed: write it to a drop-in file
+    ///
+    /// The file is saved.toml in the directory of drop-ins beside the policy file that the backend was started with (policy.d for policy.toml). This command writes it, so it takes the permission to.
+    Save,
+    /// Load a policy file and its drop-ins
+    ///
+    /// If the policy file has any error, the running policy is kept. A drop-in with an error keeps its former state. What `ctl add` added stays.
     Reload {
         /// The policy file
         file: PathBuf,
@@ -73,6 +104,27 @@ enum Command {
     Flows(Flows),
     /// Stop the backend
     Stop,
+}
+
+/// A kind of part.
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    /// A guest's network card
+    Vif,
+    /// An owner of guests
+    Tenant,
+    /// Guests that can reach each other, and their uplink
+    Link,
+}
+
+impl From<Kind> for Part {
+    fn from(kind: Kind) -> Part {
+        match kind {
+            Kind::Vif => Part::Vif,
+            Kind::Tenant => Part::Tenant,
+            Kind::Link => Part::Link,
+        }
+    }
 }
 
 #[derive(Subcommand)]
@@ -126,8 +178,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             set(&mut client, &name, &settings)?;
             answer(json, &(), "")
         }
+        Command::Add { kind, name, settings, replace } => {
+            client.add(Add { kind: kind.into(), name, settings, replace })?;
+            answer(json, &(), "")
+        }
+        Command::Remove { kind, name } => {
+            client.remove(kind.into(), &name)?;
+            answer(json, &(), "")
+        }
+        Command::Save => {
+            let saved = save::save(&mut client)?;
+            answer(json, &saved, &format!("{} written\n", saved.display()))
+        }
         Command::Reload { file } => {
-            let changes = reload(&mut client, &file)?;
+            let changes = client.load(&policy_file::files(&file)?)?;
             answer(json, &changes, &format!("{}\n", figures::count(changes, "change")))
         }
         Command::Flows(Flows::Export { vif, file }) => {
@@ -148,11 +212,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             answer(json, &(), "")
         }
     }
-}
-
-fn reload(client: &mut Client, file: &Path) -> anyhow::Result<usize> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Ok(client.reload(&file.display().to_string(), &text)?)
 }
 
 fn stop_capture(client: &mut Client, json: bool, vif: &str) -> anyhow::Result<()> {

@@ -20,6 +20,7 @@ mod man;
 mod out;
 mod policy_file;
 mod report;
+mod save;
 mod top;
 mod up;
 

@@ -4,11 +4,12 @@ mod manager;
 
 use crate::figures::count;
 use crate::log;
-use crate::policy_file::{self, PolicyError};
+use crate::policy_file;
 use anyhow::Context;
 use fairlane_engine::Engine;
 use fairlane_engine::confinement::{self, Kind};
 use fairlane_policy::Policy;
+use fairlane_policy::problem::Problem;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use sd_notify::NotifyState;
@@ -18,7 +19,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Run a policy until SIGINT or SIGTERM
 ///
-/// SIGHUP reads the policy file again; if it has any error, the running policy is kept.
+/// SIGHUP reads the policy file and its drop-ins again; if the file has any error, the running policy is kept.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The policy file
@@ -39,15 +40,16 @@ fn filter(text: &str) -> Result<String, String> {
 /// Runs the policy.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let filter = log_filter(args.log)?;
-    let policy = policy_file::read(&args.policy)?;
+    let loaded = policy_file::read(&args.policy)?;
     if !args.unconfined {
-        confinement::prepare(&policy, &args.policy).map_err(anyhow::Error::msg)?;
+        confinement::prepare(&loaded, &args.policy).map_err(anyhow::Error::msg)?;
     }
     // Before the first thread starts, so that every thread inherits the blocked signals: only `serve` waits for them.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
     signals.thread_block().context("cannot block signals")?;
     let _log = log::start(filter).context("cannot start the log")?;
-    let engine = Engine::start(policy)?;
+    log_wrong(&loaded.problems);
+    let engine = Engine::start(loaded)?;
     if args.unconfined {
         tracing::warn!("not confined, because of --unconfined");
     } else {
@@ -97,17 +99,27 @@ fn serve(engine: &Engine, signals: &SigSet, path: &Path) {
     });
 }
 
-/// Loads the policy file again.
+/// Logs what is wrong with drop-ins.
+fn log_wrong(problems: &[Problem]) {
+    problems.iter().for_each(|problem| tracing::error!("{problem}"));
+    if !problems.is_empty() {
+        tracing::error!("these drop-in files are not loaded; the rest is served");
+    }
+}
+
+/// Loads the policy file and its drop-ins again.
 fn reload(engine: &Engine, path: &Path) {
-    let changed = match policy_file::read(path) {
-        Ok(policy) => engine.reload(policy).map_err(|error| vec![error.to_string()]),
-        Err(PolicyError::Invalid(problems)) => Err(problems.iter().map(ToString::to_string).collect()),
-        Err(unreadable) => Err(vec![unreadable.to_string()]),
+    let changed = match policy_file::files(path) {
+        Ok(files) => engine.load(&files).map_err(|error| error.to_string()),
+        Err(unreadable) => Err(unreadable.to_string()),
     };
     match changed {
-        Ok(changes) => tracing::info!("{} reloaded: {}", path.display(), count(changes, "change")),
+        Ok((changes, problems)) => {
+            log_wrong(&problems);
+            tracing::info!("{} reloaded: {}", path.display(), count(changes, "change"));
+        }
         Err(errors) => {
-            errors.iter().for_each(|error| tracing::error!("{error}"));
+            errors.lines().for_each(|error| tracing::error!("{error}"));
             tracing::error!("{} is not loaded: the running policy is kept", path.display());
         }
     }

@@ -102,6 +102,13 @@ pub enum Change {
     },
     /// Open a vif.
     AddVif(Vif),
+    /// Start a link, without vifs.
+    AddLink(Link),
+    /// End a link, which has no vifs any more.
+    RemoveLink {
+        /// The link.
+        link: String,
+    },
 }
 
 impl Policy {
@@ -124,11 +131,16 @@ impl Policy {
 
         let gone = self.vifs.iter().filter(|vif| !stays(vif));
         let mut changes: Vec<Change> = gone.map(|vif| Change::RemoveVif { vif: vif.name.clone() }).collect();
+        let gone = self.links.iter().filter(|old| newer.link(&old.name).is_none());
+        changes.extend(gone.map(|old| Change::RemoveLink { link: old.name.clone() }));
         for new in &newer.links {
-            if let Some(old) = self.link(&new.name) {
-                let with_or_without = self.has_tenants(&new.name) != newer.has_tenants(&new.name);
-                link_changes(old, new, with_or_without, &mut changes);
-                self.tenant_changes(newer, &new.name, &mut changes);
+            match self.link(&new.name) {
+                Some(old) => {
+                    let with_or_without = self.has_tenants(&new.name) != newer.has_tenants(&new.name);
+                    link_changes(old, new, with_or_without, &mut changes);
+                    self.tenant_changes(newer, &new.name, &mut changes);
+                }
+                None => changes.push(Change::AddLink(new.clone())),
             }
         }
         for new in &newer.vifs {
@@ -149,6 +161,8 @@ impl Policy {
     pub fn revert(&mut self, change: &Change, old: &Policy) {
         match change {
             Change::AddVif(added) => self.vifs.retain(|vif| vif.name != added.name),
+            Change::AddLink(added) => self.links.retain(|link| link.name != added.name),
+            Change::RemoveLink { link } => self.links.extend(old.link(link).cloned()),
             Change::RemoveVif { vif } => {
                 let Some(vif) = old.vifs.iter().find(|old| old.name == *vif) else { return };
                 self.tenants.extend(old.tenant_of(vif).filter(|_| self.tenant_of(vif).is_none()).cloned());

@@ -125,6 +125,12 @@ fn names(policy: &Policy, found: &mut Vec<Conflict>) {
 fn cards(policy: &Policy, found: &mut Vec<Conflict>) {
     let mut owners: HashMap<&Path, String> =
         HashMap::from([(policy.control.as_path(), "the control socket".to_owned())]);
+    if let Some(observe) = &policy.observe
+        && owners.insert(&observe.socket, "the read-only control socket".to_owned()).is_some()
+    {
+        let message = format!("socket {:?} is taken by the control socket", observe.socket);
+        found.push(Conflict { part: Part::File, key: "observe.socket", message });
+    }
     let mut cards = HashMap::new();
     for (i, vif) in policy.vifs.iter().enumerate() {
         match &vif.card {

@@ -1,6 +1,6 @@
 //! Differences between policies that need a restart.
 
-use super::{Policy, Uplink};
+use super::{Link, Policy, Uplink};
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,6 +16,9 @@ pub enum Fixed {
         /// The new path.
         new: PathBuf,
     },
+    /// Another read-only control socket.
+    #[error("observe cannot change while running, restart to change it")]
+    Observe,
     /// Another metrics address.
     #[error("metrics cannot change from {} to {} while running, restart to change it", or_none(.old), or_none(.new))]
     Metrics {
@@ -27,11 +30,11 @@ pub enum Fixed {
     /// Another file with a token.
     #[error("metrics_token cannot change while running, restart to change it")]
     MetricsToken,
-    /// A link was removed.
-    #[error("link `{0}` cannot be removed while running, restart to change it")]
+    /// A link at the end of a wire, or one that takes Xen's cards, was removed.
+    #[error("link `{0}` has a wire or takes Xen's cards: it cannot be removed while running, restart to change it")]
     Removed(String),
-    /// A link was added.
-    #[error("link `{0}` cannot be added while running, restart to change it")]
+    /// A link at the end of a wire, or one that takes Xen's cards, was added.
+    #[error("link `{0}` has a wire or takes Xen's cards: it cannot be added while running, restart to change it")]
     Added(String),
     /// Another uplink.
     #[error(
@@ -84,9 +87,12 @@ impl Policy {
         if self.metrics_token != newer.metrics_token {
             fixed.push(Fixed::MetricsToken);
         }
+        if self.observe != newer.observe {
+            fixed.push(Fixed::Observe);
+        }
         for old in &self.links {
             let Some(new) = newer.link(&old.name) else {
-                fixed.push(Fixed::Removed(old.name.clone()));
+                fixed.extend(self.is_bound(old).then(|| Fixed::Removed(old.name.clone())));
                 continue;
             };
             let link = || old.name.clone();
@@ -101,8 +107,14 @@ impl Policy {
             }
         }
         let added = newer.links.iter().filter(|new| self.link(&new.name).is_none());
-        fixed.extend(added.map(|new| Fixed::Added(new.name.clone())));
+        fixed.extend(added.filter(|new| newer.is_bound(new)).map(|new| Fixed::Added(new.name.clone())));
         fixed
+    }
+
+    /// Whether a link comes and goes only with the process: one at the end of a wire, or one that takes Xen's cards.
+    fn is_bound(&self, link: &Link) -> bool {
+        let leads_here = |other: &Link| matches!(&other.uplink, Uplink::Wire { to, .. } if *to == link.name);
+        link.xen || matches!(link.uplink, Uplink::Wire { .. }) || self.links.iter().any(leads_here)
     }
 }
 

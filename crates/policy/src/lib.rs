@@ -1,12 +1,15 @@
 //! The policy: a TOML file, and changes to it while the backend runs.
 //!
-//! [`Policy::parse`] reads a whole file and reports every problem. A running policy changes by one setting
-//! ([`Policy::apply`]) or by a newer file ([`Policy::changes`]). All three use the same rules and messages.
+//! [`Policy::parse`] reads a whole file and reports every problem; [`Files::load`] reads it with its drop-ins. A running policy
+//! changes by one setting ([`Policy::apply`]), by one part ([`Policy::add`], [`Policy::remove`]) or by newer files
+//! ([`Policy::changes`]). All use the same rules and messages.
 
 #![forbid(unsafe_code)]
 
 mod change;
 mod check;
+mod edit;
+mod files;
 mod fixed;
 mod found;
 mod parse;
@@ -18,9 +21,12 @@ mod shares;
 #[cfg(test)]
 mod tests;
 pub mod units;
+mod write;
 
 pub use change::Change;
 pub use check::OtherScheduler;
+pub use edit::Kind;
+pub use files::{File, Files, Loaded, SAVED, drop_in_directory};
 pub use fixed::Fixed;
 pub use found::Terms;
 pub use parse::{CONTROL, renamed_keys};
@@ -45,6 +51,10 @@ pub struct Policy {
     pub metrics: Option<SocketAddr>,
     /// The file with the token that clients of that address must know.
     pub metrics_token: Option<PathBuf>,
+    /// The control socket that only shows; none if absent.
+    pub observe: Option<Observe>,
+    /// Who may connect to the sockets of vifs that do not say so themselves.
+    pub sockets: Access,
     /// The links, each with its own switch, scheduler and worker. Names are unique.
     pub links: Vec<Link>,
     /// Tenants, each the owner of several guests' cards. Names are unique.
@@ -80,6 +90,17 @@ impl Policy {
     pub fn has_tenants(&self, link: &str) -> bool {
         self.vifs.iter().any(|vif| vif.link == link && vif.tenant.is_some())
     }
+}
+
+/// A control socket that changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observe {
+    /// Its path.
+    pub socket: PathBuf,
+    /// Its group; the backend's own if absent.
+    pub group: Option<Account>,
+    /// Its permission bits, within 0o777.
+    pub mode: u32,
 }
 
 /// An owner of guests. On each link they share what the tenant's share gives them.

@@ -2,13 +2,22 @@
 
 use super::check::{Part, belongs_to, conflicts};
 use super::section::{Section, present_name};
-use super::{Access, Card, Link, Policy, SchedulerKind, Shares, Tenant, Uplink, Vif, rules, uplink_queue};
+use super::{Access, Card, File, Link, Observe, Policy, SchedulerKind, Shares, Tenant, Uplink, Vif, rules, uplink_queue};
 use crate::problem::{Problem, Problems, document};
 use fairlane_core::receive;
 use fairlane_core::time::Nanos;
+use std::collections::HashSet;
 use std::path::PathBuf;
+use toml::de::DeTable;
 
-pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "metrics_token", "link", "tenant", "vif"];
+pub(super) const FILE_KEYS: &[&str] =
+    &["control", "metrics", "metrics_token", "observe", "sockets", "link", "tenant", "vif"];
+pub(super) const OBSERVE_KEYS: &[&str] = &["socket", "group", "mode"];
+pub(super) const SOCKETS_KEYS: &[&str] = &["owner", "group", "mode"];
+/// The keys of a drop-in file.
+pub(super) const DROP_IN_KEYS: &[&str] = &["link", "tenant", "vif", "remove"];
+/// Lists of names.
+pub(super) const REMOVE_KEYS: &[&str] = &["link", "tenant", "vif"];
 pub(super) const LINK_KEYS: &[&str] = &[
     "name",
     "rate",
@@ -78,37 +87,109 @@ impl Policy {
     /// # Errors
     /// All problems, by line. If the file is not TOML, only its syntax errors.
     pub fn parse(file_name: &str, text: &str) -> Result<Policy, Vec<Problem>> {
-        let document = document(file_name, text)?;
-        let mut problems = Problems::new(file_name, text);
-        let file = Section::new("the file", FILE_KEYS, &document, 0..0, &mut problems);
-        let link_tables = file.tables("link", LINK_KEYS, &mut problems);
-        let tenant_tables = file.tables("tenant", TENANT_KEYS, &mut problems);
-        let vif_tables = file.tables("vif", VIF_KEYS, &mut problems);
-        // A wrong value is reported and replaced by its default, so that the rest can still be checked.
-        let links: Vec<Link> = link_tables.iter().map(|table| link(table, &mut problems)).collect();
-        let policy = Policy {
-            control: file.read("control", rules::socket, &mut problems).unwrap_or_else(|| PathBuf::from(CONTROL)),
-            metrics: file.read("metrics", rules::metrics, &mut problems),
-            metrics_token: file.read("metrics_token", rules::path, &mut problems),
-            tenants: tenant_tables.iter().map(|table| tenant(table, &mut problems)).collect(),
-            vifs: vif_tables.iter().map(|table| vif(table, &links, &mut problems)).collect(),
-            links,
-        };
-        for conflict in conflicts(&policy) {
-            // Links that could not be read were reported already.
-            if matches!(conflict.part, Part::File) && file.has("link") && !problems.is_empty() {
-                continue;
-            }
-            let section = match conflict.part {
-                Part::File => &file,
-                Part::Link(i) => &link_tables[i],
-                Part::Tenant(i) => &tenant_tables[i],
-                Part::Vif(i) => &vif_tables[i],
-            };
-            problems.add(section.span(conflict.key), conflict.message);
-        }
-        if problems.is_empty() { Ok(policy) } else { Err(problems.sorted()) }
+        merge(&[&File::new(file_name, text)]).map(|(policy, _)| policy)
     }
+}
+
+/// A part of a policy, and its table in one of the files.
+struct Placed<'a, T> {
+    part: T,
+    file: usize,
+    section: Section<'a>,
+}
+
+/// Parses a policy file and its drop-ins, in this order. A drop-in adds its tables after its `[remove]` took some of the earlier ones
+/// away. Returns the names of the drop-ins' vifs as well.
+///
+/// # Errors
+/// All problems of all files, by file and line. If a file is not TOML, only syntax errors.
+pub(super) fn merge(files: &[&File]) -> Result<(Policy, HashSet<String>), Vec<Problem>> {
+    let (documents, broken): (Vec<_>, Vec<_>) = files.iter().map(|file| file.document()).partition(Result::is_ok);
+    if !broken.is_empty() {
+        return Err(broken.into_iter().filter_map(Result::err).flatten().collect());
+    }
+    let documents: Vec<DeTable<'_>> = documents.into_iter().flatten().collect();
+    let mut problems: Vec<Problems> = files.iter().map(|file| Problems::new(&file.name, &file.text)).collect();
+    let mut links: Vec<Placed<Link>> = Vec::new();
+    let mut tenants: Vec<Placed<Tenant>> = Vec::new();
+    let mut vifs: Vec<Placed<Vif>> = Vec::new();
+    // Links of the policy file itself: a drop-in's link does not change what its vifs mean.
+    let mut own_links = Vec::new();
+    let mut head = None;
+    let mut sockets = Access::default();
+    for (file, (document, problems)) in documents.iter().zip(&mut problems).enumerate() {
+        let (title, keys) = if file == 0 { ("the file", FILE_KEYS) } else { ("a drop-in file", DROP_IN_KEYS) };
+        let section = Section::new(title, keys, document, 0..0, problems);
+        if let Some(removed) = section.get("remove").filter(|_| file > 0)
+            && let Some(removed) = Section::open("remove", REMOVE_KEYS, removed, problems)
+        {
+            let mut named = |key| -> HashSet<String> { removed.each(key, rules::name, problems).into_iter().collect() };
+            let (gone_links, gone_tenants, gone_vifs) = (named("link"), named("tenant"), named("vif"));
+            links.retain(|link| !gone_links.contains(&link.part.name));
+            tenants.retain(|tenant| !gone_tenants.contains(&tenant.part.name));
+            vifs.retain(|vif| !gone_vifs.contains(&vif.part.name));
+        }
+        if let Some(table) = section.get("sockets").filter(|_| file == 0)
+            && let Some(table) = Section::open("sockets", SOCKETS_KEYS, table, problems)
+        {
+            sockets = access(&table, problems);
+        }
+        for section in section.tables("link", LINK_KEYS, problems) {
+            links.push(Placed { part: link(&section, problems), file, section });
+        }
+        for section in section.tables("tenant", TENANT_KEYS, problems) {
+            tenants.push(Placed { part: tenant(&section, problems), file, section });
+        }
+        if own_links.is_empty() {
+            own_links = links.iter().map(|link| link.part.clone()).collect();
+        }
+        for section in section.tables("vif", VIF_KEYS, problems) {
+            vifs.push(Placed { part: vif(&section, &own_links, &sockets, problems), file, section });
+        }
+        head.get_or_insert(section);
+    }
+    // A wrong value was reported and replaced by its default, so that the rest can still be checked.
+    let (links, link_places) = parts(links);
+    let (tenants, tenant_places) = parts(tenants);
+    let (vifs, vif_places) = parts(vifs);
+    let Some((file, of_file)) = head.zip(problems.first_mut()) else { return Err(Vec::new()) };
+    let policy = Policy {
+        control: file.read("control", rules::socket, of_file).unwrap_or_else(|| PathBuf::from(CONTROL)),
+        metrics: file.read("metrics", rules::metrics, of_file),
+        metrics_token: file.read("metrics_token", rules::path, of_file),
+        observe: observe(&file, of_file),
+        sockets,
+        links,
+        tenants,
+        vifs,
+    };
+    let has_links = file.has("link");
+    let own = (0, file);
+    for conflict in conflicts(&policy) {
+        // Links that could not be read were reported already.
+        if matches!(conflict.part, Part::File) && has_links && problems.iter().any(|problems| !problems.is_empty()) {
+            continue;
+        }
+        let (file, section) = match conflict.part {
+            Part::File => &own,
+            Part::Link(i) => &link_places[i],
+            Part::Tenant(i) => &tenant_places[i],
+            Part::Vif(i) => &vif_places[i],
+        };
+        problems[*file].add(section.span(conflict.key), conflict.message);
+    }
+    let problems: Vec<Problem> = problems.into_iter().flat_map(Problems::sorted).collect();
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let of_drop_ins = policy.vifs.iter().zip(&vif_places).filter(|(_, (file, _))| *file > 0);
+    let of_drop_ins = of_drop_ins.map(|(vif, _)| vif.name.clone()).collect();
+    Ok((policy, of_drop_ins))
+}
+
+/// Separates parts from their places.
+fn parts<T>(placed: Vec<Placed<'_, T>>) -> (Vec<T>, Vec<(usize, Section<'_>)>) {
+    placed.into_iter().map(|placed| (placed.part, (placed.file, placed.section))).unzip()
 }
 
 /// Warnings about keys with an old name: `policy.toml:4: delay is called idle_timeout now`.
@@ -130,7 +211,7 @@ pub fn renamed_keys(file_name: &str, text: &str) -> Vec<Problem> {
     warnings.sorted()
 }
 
-fn link(section: &Section, problems: &mut Problems) -> Link {
+pub(super) fn link(section: &Section, problems: &mut Problems) -> Link {
     let name = section.require("name", rules::name, problems).unwrap_or_default();
     let rate = section.read("rate", rules::rate, problems).flatten();
     Link {
@@ -200,7 +281,25 @@ fn uplink(link: &Section, rate: Option<u64>, problems: &mut Problems) -> Uplink 
     }
 }
 
-fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
+/// The table `observe`.
+fn observe(file: &Section, problems: &mut Problems) -> Option<Observe> {
+    let section = Section::open("observe", OBSERVE_KEYS, file.get("observe")?, problems)?;
+    let socket = section.require("socket", rules::socket, problems)?;
+    let group = section.read("group", rules::account, problems);
+    Some(Observe { socket, group, mode: section.read("mode", rules::mode, problems).unwrap_or(0o660) })
+}
+
+/// Who may connect to a socket.
+fn access(section: &Section, problems: &mut Problems) -> Access {
+    Access {
+        owner: section.read("owner", rules::account, problems),
+        group: section.read("group", rules::account, problems),
+        mode: section.read("mode", rules::mode, problems),
+    }
+}
+
+/// Reads a vif. `sockets` has what its socket's access does not say.
+pub(super) fn vif(section: &Section, links: &[Link], sockets: &Access, problems: &mut Problems) -> Vif {
     let link = match links {
         [only] if !section.has("link") => only.name.clone(),
         [_, _, ..] if !section.has("link") => {
@@ -214,7 +313,7 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
     Vif {
         name: section.require("name", rules::name, problems).unwrap_or_default(),
         link,
-        card: card(section, problems),
+        card: card(section, sockets, problems),
         queues: section.read("queues", rules::queues, problems).unwrap_or(1),
         tenant: section.read("tenant", rules::tenant, problems).flatten(),
         shares: Shares::read(section, problems),
@@ -226,17 +325,15 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
     }
 }
 
-fn tenant(section: &Section, problems: &mut Problems) -> Tenant {
+pub(super) fn tenant(section: &Section, problems: &mut Problems) -> Tenant {
     let name = section.require("name", rules::name, problems).unwrap_or_default();
     Tenant { name, shares: Shares::read(section, problems) }
 }
 
-fn card(section: &Section, problems: &mut Problems) -> Card {
+fn card(section: &Section, sockets: &Access, problems: &mut Problems) -> Card {
     const SOCKET_KEYS: [&str; 6] = ["socket", "connect", "owner", "group", "mode", "packed"];
     let connect = section.read("connect", rules::flag, problems);
-    let owner = section.read("owner", rules::account, problems);
-    let group = section.read("group", rules::account, problems);
-    let mode = section.read("mode", rules::mode, problems);
+    let own = access(section, problems);
     let packed = section.read("packed", rules::flag, problems).unwrap_or(false);
     if let Some((guest, device)) = section.read("xen", rules::xen, problems) {
         for key in SOCKET_KEYS.into_iter().filter(|key| section.has(key)) {
@@ -250,6 +347,10 @@ fn card(section: &Section, problems: &mut Problems) -> Card {
     }
     let wrong = section.has("xen");
     let socket = if wrong { None } else { section.require("socket", rules::socket, problems) };
-    let access = Access { owner, group, mode };
+    let access = Access {
+        owner: own.owner.or_else(|| sockets.owner.clone()),
+        group: own.group.or_else(|| sockets.group.clone()),
+        mode: own.mode.or(sockets.mode).filter(|_| connect != Some(true)),
+    };
     Card::VhostUser { socket: socket.unwrap_or_default(), connect: connect.unwrap_or(false), access, packed }
 }

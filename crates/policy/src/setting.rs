@@ -1,6 +1,6 @@
 //! Settings that `ctl set` changes while the backend runs: one key of one vif, tenant or link, with the file's rules.
 
-use super::check::{OtherScheduler, belongs_to, conflicts};
+use super::check::{OtherScheduler, belongs_to};
 use super::parse::TENANT_KEYS;
 use super::{Direction, Link, Policy, SchedulerKind, ShareSetting, Vif, rules};
 use crate::problem::{nearest, unknown_name};
@@ -170,12 +170,7 @@ impl Policy {
                 None => return Err(SettingError::NoTarget(unknown_name("link", target, links))),
             },
         }
-        let found = conflicts(&next);
-        if !found.is_empty() {
-            return Err(SettingError::Conflicts(found.into_iter().map(|conflict| conflict.message).collect()));
-        }
-        *self = next;
-        Ok(())
+        self.advance(next)
     }
 }
 

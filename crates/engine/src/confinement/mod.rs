@@ -16,7 +16,7 @@ pub(crate) use paths::Wish;
 use crate::{failure, ports};
 use calls::{Filters, Unfiltered};
 use crossbeam_channel::bounded;
-use fairlane_policy::{Access, Card, Policy};
+use fairlane_policy::{Access, Card, Loaded};
 use fairlane_port::refused;
 use landlock::{RestrictionStatus, RulesetStatus};
 use nix::sys::prctl::set_no_new_privs;
@@ -80,7 +80,8 @@ static CONFINEMENT: OnceLock<Confinement> = OnceLock::new();
 ///
 /// # Errors
 /// The kernel supports a part but refuses it, or a user or group of the policy is unknown.
-pub fn prepare(policy: &Policy, file: &Path) -> Result<(), crate::Error> {
+pub fn prepare(loaded: &Loaded, file: &Path) -> Result<(), crate::Error> {
+    let policy = &loaded.policy;
     let said = |error: &dyn std::fmt::Display| {
         crate::Error::failed("cannot confine this process", format!("{error}; --unconfined does without"))
     };
@@ -88,9 +89,10 @@ pub fn prepare(policy: &Policy, file: &Path) -> Result<(), crate::Error> {
     let rules = Rules::new(policy, file, xen).map_err(|error| said(&error))?;
     let filters = Filters::new();
     // While lookups are still possible.
-    ports::look_up(&mut policy.clone())?;
+    ports::look_up(&mut loaded.clone())?;
     let has_owner = |access: &Access| access.owner.is_some() || access.group.is_some();
-    let gives = policy.vifs.iter().any(|vif| matches!(&vif.card, Card::VhostUser { access, .. } if has_owner(access)));
+    let of_vifs = policy.vifs.iter().any(|vif| matches!(&vif.card, Card::VhostUser { access, .. } if has_owner(access)));
+    let gives = of_vifs || has_owner(&policy.sockets);
     let could_give = capabilities::can_give().map_err(|error| said(&error))?;
     let privileges = capabilities::count().map_err(|error| said(&error))?;
     // On a thread of its own, which ends confined.

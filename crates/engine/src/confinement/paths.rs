@@ -6,7 +6,7 @@
 //! | of vhost-user sockets, as the policy named them at the start | sockets | sockets | sockets | | |
 //! | of the control socket: early ack's files, captures | files | files | files | | |
 //! | of `STATE_DIRECTORY` and `RUNTIME_DIRECTORY` (systemd.exec(5)): captures, exported flows | files | files | | | |
-//! | of the policy file | read | | | | |
+//! | of the policy file, and its drop-ins | read | | | | |
 //! | `/dev/xen`, where the policy has Xen's cards | | | | | devices |
 //!
 //! No thread may bind or connect a TCP socket: the web server listens by then.
@@ -28,7 +28,7 @@ const RULED: ABI = ABI::V5;
 const SOCKETS: BitFlags<AccessFs> = make_bitflags!(AccessFs::{MakeSock | RemoveFile});
 const FILES: BitFlags<AccessFs> =
     make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile});
-const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile});
+const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
 const DEVICES: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
 
 /// Xen's devices.

@@ -1,9 +1,11 @@
 //! The client of the control protocol, used by `fairlane ctl` and `fairlane top`.
 
 use super::protocol::{
-    Call, CaptureReport, FlowsFile, PROTOCOL, Reload, Reply, Request, Set, StartCapture, StopCapture,
+    Add, Call, CaptureReport, DropIn, FlowsFile, PROTOCOL, Part, Reload, Remove, Reply, Request, Saved, Set,
+    StartCapture, StopCapture,
 };
 use crate::snapshot::{FlowState, Snapshot};
+use fairlane_policy::{File, Files};
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -79,12 +81,46 @@ impl Client {
         self.request(Request::Set(Set { target, key, value }))
     }
 
+    /// Adds a vif, tenant or link with these keys and values.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn add(&mut self, add: Add) -> Result<(), Error> {
+        self.request(Request::Add(add))
+    }
+
+    /// Removes a vif, tenant or link.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn remove(&mut self, kind: Part, name: &str) -> Result<(), Error> {
+        self.request(Request::Remove(Remove { kind, name: name.to_owned() }))
+    }
+
     /// Replaces the policy by a file's text. Problems are reported with `name`. Returns the number of changes.
     ///
     /// # Errors
     /// See [`Error`].
     pub fn reload(&mut self, name: &str, text: &str) -> Result<usize, Error> {
-        self.request(Request::Reload(Reload { name: name.to_owned(), text: text.to_owned() }))
+        self.load(&Files::new(File::new(name, text), Vec::new()))
+    }
+
+    /// The same with drop-in files.
+    ///
+    /// # Errors
+    /// See [`Error`]. If only drop-ins are wrong, the rest is loaded.
+    pub fn load(&mut self, files: &Files) -> Result<usize, Error> {
+        let drop_ins = files.drop_ins().iter().map(|file| DropIn { name: file.name.clone(), text: file.text.clone() });
+        let (name, text, drop_ins) = (files.policy.name.clone(), files.policy.text.clone(), drop_ins.collect());
+        self.request(Request::Reload(Reload { name, text, drop_ins }))
+    }
+
+    /// The file that keeps what was added, changed and removed.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn save(&mut self) -> Result<Saved, Error> {
+        self.request(Request::Save)
     }
 
     /// Captures a vif's frames in a new file: at most `snap` bytes of each, and `limit` bytes in all.

@@ -1,4 +1,4 @@
-//! The control protocol: lines of JSON over a Unix socket that only its owner may use.
+//! The control protocol: lines of JSON over a Unix socket that only its owner may use, and over one that only shows.
 //!
 //! `docs/reference/control-protocol.md` describes it for other clients.
 
@@ -7,5 +7,7 @@ mod protocol;
 mod server;
 
 pub use client::{Client, Error};
-pub use protocol::{CaptureReport, FlowsFile, LINE, PROTOCOL, Reload, Reply, Request, Set, StartCapture, StopCapture};
-pub use server::{Answer, Server};
+pub use protocol::{
+    Add, CaptureReport, DropIn, FlowsFile, LINE, PROTOCOL, Part, Reload, Remove, Reply, Request, Saved, Set, StartCapture, StopCapture,
+};
+pub use server::{Answer, Role, Server};

@@ -1,5 +1,6 @@
 //! The messages of the control protocol.
 
+use fairlane_policy::Kind;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -25,8 +26,14 @@ pub enum Request {
     Show,
     /// Changes one setting of a vif or link. Returns null.
     Set(Set),
-    /// Replaces the policy. Returns the number of changes.
+    /// Adds a vif, tenant or link. Returns null.
+    Add(Add),
+    /// Removes a vif, tenant or link. Returns null.
+    Remove(Remove),
+    /// Replaces the policy, except for what was added since the backend started. Returns the number of changes.
     Reload(Reload),
+    /// Returns a [`Saved`]: a file that keeps what was added, changed and removed.
+    Save,
     /// Captures a vif's frames in a file. Returns null.
     StartCapture(StartCapture),
     /// Ends a capture. Returns a [`CaptureReport`].
@@ -41,6 +48,31 @@ pub enum Request {
     Stop,
 }
 
+impl Request {
+    /// What it would change or write, for the log; none if it only shows something.
+    pub(super) fn change(&self) -> Option<String> {
+        // Names and values are a client's: a line of the log stays one.
+        let shown = |text: &str| text.chars().take(200).collect::<String>().escape_debug().to_string();
+        Some(match self {
+            Request::Show | Request::Flows | Request::Save => return None,
+            Request::Set(Set { target, key, value }) => {
+                format!("set {} {}={}", shown(target), shown(key), shown(value))
+            }
+            Request::Add(Add { kind, name, settings, .. }) => {
+                let settings = settings.iter().map(|(key, value)| format!(" {}={}", shown(key), shown(value)));
+                format!("add {} {}{}", Kind::from(*kind), shown(name), settings.collect::<String>())
+            }
+            Request::Remove(Remove { kind, name }) => format!("remove {} {}", Kind::from(*kind), shown(name)),
+            Request::Reload(Reload { name, .. }) => format!("reload {}", shown(name)),
+            Request::StartCapture(StartCapture { vif, file, .. }) => format!("capture {} {file:?}", shown(vif)),
+            Request::StopCapture(StopCapture { vif }) => format!("capture {} --stop", shown(vif)),
+            Request::ExportFlows(FlowsFile { vif, file }) => format!("flows export {} {file:?}", shown(vif)),
+            Request::ImportFlows(FlowsFile { vif, file }) => format!("flows import {} {file:?}", shown(vif)),
+            Request::Stop => "stop".to_owned(),
+        })
+    }
+}
+
 /// A setting as in a policy file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,6 +85,54 @@ pub struct Set {
     pub value: String,
 }
 
+/// A kind of part, as [`fairlane_policy::Kind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// A guest's card.
+    Vif,
+    /// An owner of guests.
+    Tenant,
+    /// A link.
+    Link,
+}
+
+impl From<Part> for Kind {
+    fn from(part: Part) -> Kind {
+        match part {
+            Part::Vif => Kind::Vif,
+            Part::Tenant => Kind::Tenant,
+            Part::Link => Kind::Link,
+        }
+    }
+}
+
+/// A part to add.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Add {
+    /// What it is.
+    pub kind: Part,
+    /// Its name.
+    pub name: String,
+    /// Its keys, each with the value's text, for example `weight` and `30`.
+    #[serde(default)]
+    pub settings: Vec<(String, String)>,
+    /// Whether it replaces the one with this name, if there is one.
+    #[serde(default)]
+    pub replace: bool,
+}
+
+/// A part to remove.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Remove {
+    /// What it is.
+    pub kind: Part,
+    /// Its name.
+    pub name: String,
+}
+
 /// A whole policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,6 +140,28 @@ pub struct Reload {
     /// The file name for problems.
     pub name: String,
     /// Its text.
+    pub text: String,
+    /// Its drop-in files.
+    #[serde(default)]
+    pub drop_ins: Vec<DropIn>,
+}
+
+/// A drop-in file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DropIn {
+    /// The file name for problems, and for the order of drop-ins.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// A drop-in file that keeps changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    /// Where it belongs, an absolute path.
+    pub file: PathBuf,
+    /// What it has to contain.
     pub text: String,
 }
 

@@ -4,14 +4,14 @@ use super::protocol::{Call, LINE, Misread, Reply, Request};
 use crate::accept;
 use crate::confinement;
 use crate::error::Error;
-use fairlane_port::vhost_user::{directory_of, is_left_behind};
-use nix::errno::Errno;
+use fairlane_port::vhost_user::{Access, directory_of, is_left_behind};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, socket};
 use nix::sys::stat::{Mode, fchmod};
 use std::collections::HashMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -38,20 +38,37 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What the clients of a socket may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Anything.
+    Owner,
+    /// Look.
+    Observer,
+}
+
 impl Server {
-    /// Creates the socket and serves it. A socket left by a process that ended is replaced.
+    /// Creates the owner's socket, of mode 0600, and serves it. A socket left by a process that ended is replaced.
     ///
     /// # Errors
     /// The path is in use, is something else, or cannot be created.
     pub fn start(path: &Path, answer: Answer) -> Result<Server, Error> {
+        Server::start_for(path, Role::Owner, Access { mode: Some(0o600), ..Access::default() }, answer)
+    }
+
+    /// Creates the socket of a role, for these users, and serves it.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_for(path: &Path, role: Role, access: Access, answer: Answer) -> Result<Server, Error> {
         let said = |error: &dyn Display| Error::failed(format!("cannot make control socket {}", path.display()), error);
         directory_of(path).map_err(|error| said(&error))?;
         clear(path)?;
-        let listener = listen_privately(path).map_err(|error| said(&error))?;
+        let listener = listen_for(path, access).map_err(|error| said(&error))?;
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?;
         let mut server = Server { path: path.to_owned(), bell: Arc::new(bell), thread: None };
         let bell = server.bell.clone();
-        let meets = move || meet(&listener, &bell, &answer);
+        let meets = move || meet(&listener, &bell, Clients::new(role, answer));
         let thread = confinement::spawn(confinement::Kind::Control, "fairlane-control", meets);
         let thread = thread.map_err(|error| said(&error))?;
         server.thread = Some(thread);
@@ -92,24 +109,26 @@ fn clear(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Listens on a socket of mode 0600. On Linux a socket's mode at `bind` is that of its descriptor, so it is never wider.
-fn listen_privately(path: &Path) -> Result<UnixListener, Errno> {
+/// Listens on a socket. On Linux a socket's mode at `bind` is that of its descriptor, so it is never wider, and nobody can connect
+/// before it listens.
+fn listen_for(path: &Path, access: Access) -> io::Result<UnixListener> {
     let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    fchmod(&fd, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    fchmod(&fd, Mode::from_bits_truncate(access.mode.unwrap_or(0o600)))?;
     bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    // Its mode is set already.
+    Access { mode: None, ..access }.apply(path)?;
     listen(&fd, Backlog::new(CONNECTIONS as i32)?)?;
     Ok(UnixListener::from(fd))
 }
 
 /// Accepts clients until the stop event, and disconnects them then.
-fn meet(listener: &UnixListener, bell: &EventFd, answer: &Answer) {
-    let clients = Clients::default();
+fn meet(listener: &UnixListener, bell: &EventFd, clients: Clients) {
     loop {
         let mut ready =
             [PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
         let met = match poll(&mut ready, PollTimeout::NONE) {
             Ok(_) if ready[1].any() == Some(true) => break,
-            Ok(_) => listener.accept().and_then(|(stream, _)| clients.take_in(stream, answer)),
+            Ok(_) => listener.accept().and_then(|(stream, _)| clients.take_in(stream)),
             Err(error) => Err(error.into()),
         };
         if let Err(error) = met
@@ -127,17 +146,26 @@ fn meet(listener: &UnixListener, bell: &EventFd, answer: &Answer) {
     }
 }
 
-/// Connected clients, by the descriptors of their connections.
-#[derive(Clone, Default)]
-struct Clients(Arc<Mutex<HashMap<RawFd, Arc<UnixStream>>>>);
+/// The clients of a socket.
+#[derive(Clone)]
+struct Clients {
+    role: Role,
+    answer: Answer,
+    /// Those that are connected, by the descriptors of their connections.
+    open: Arc<Mutex<HashMap<RawFd, Arc<UnixStream>>>>,
+}
 
 impl Clients {
+    fn new(role: Role, answer: Answer) -> Clients {
+        Clients { role, answer, open: Arc::default() }
+    }
+
     fn open(&self) -> MutexGuard<'_, HashMap<RawFd, Arc<UnixStream>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a thread that serves a client until it disconnects, if a place is free.
-    fn take_in(&self, stream: UnixStream, answer: &Answer) -> io::Result<()> {
+    fn take_in(&self, stream: UnixStream) -> io::Result<()> {
         stream.set_read_timeout(Some(SILENCE))?;
         stream.set_write_timeout(Some(SILENCE))?;
         let (number, stream) = (stream.as_raw_fd(), Arc::new(stream));
@@ -147,34 +175,67 @@ impl Clients {
             return Ok(());
         }
         self.open().insert(number, stream.clone());
-        let (clients, answer) = (self.clone(), answer.clone());
+        let clients = self.clone();
         let spawned = std::thread::Builder::new().name("fairlane-control".to_owned()).spawn(move || {
             // A client that disconnects is not an error.
-            let _ = converse(&stream, &answer);
+            let _ = clients.converse(&stream);
             // Until then its descriptor is open, so no other connection has this number.
             clients.open().remove(&number);
         });
         spawned.map(drop).inspect_err(|_| drop(self.open().remove(&number)))
     }
+    /// Answers line by line.
+    fn converse(&self, stream: &UnixStream) -> io::Result<()> {
+        let peer = Peer::of(stream)?;
+        let mut lines = BufReader::new(stream);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            lines.by_ref().take(LINE as u64).read_until(b'\n', &mut line)?;
+            if line.is_empty() {
+                return Ok(());
+            }
+            if line.len() == LINE && line.last() != Some(&b'\n') {
+                return reply(stream, Err(Misread::Long(LINE)));
+            }
+            match Call::parse(&line) {
+                Ok(request) => reply(stream, self.execute(request, &peer))?,
+                Err(misread) => reply(stream, Err(misread))?,
+            }
+        }
+    }
+
+    /// Executes a request, and logs who made it if it is not only a look.
+    fn execute(&self, request: Request, peer: &Peer) -> Result<serde_json::Value, Error> {
+        let Some(asked) = request.change() else { return (self.answer)(request) };
+        let done = match self.role {
+            Role::Owner => (self.answer)(request),
+            Role::Observer => Err(Error::ReadOnly),
+        };
+        match &done {
+            Ok(_) => tracing::info!("{asked}, by {peer}"),
+            Err(why) => tracing::warn!("{asked}, by {peer}: refused: {why}"),
+        }
+        done
+    }
 }
 
-/// Answers line by line.
-fn converse(stream: &UnixStream, answer: &Answer) -> io::Result<()> {
-    let mut lines = BufReader::new(stream);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        lines.by_ref().take(LINE as u64).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
-            return Ok(());
-        }
-        if line.len() == LINE && line.last() != Some(&b'\n') {
-            return reply(stream, Err(Misread::Long(LINE)));
-        }
-        match Call::parse(&line) {
-            Ok(request) => reply(stream, answer(request))?,
-            Err(misread) => reply(stream, Err(misread))?,
-        }
+/// The process at the other end, as the kernel recorded it when the process connected.
+struct Peer {
+    process: i32,
+    user: u32,
+}
+
+impl Peer {
+    fn of(stream: &UnixStream) -> io::Result<Peer> {
+        let found = getsockopt(stream, PeerCredentials)?;
+        Ok(Peer { process: found.pid(), user: found.uid() })
+    }
+}
+
+impl Display for Peer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "process {} of user {}", self.process, self.user)
     }
 }
 

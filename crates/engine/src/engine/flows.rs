@@ -22,7 +22,7 @@ impl Shared {
     /// All flows, by vif in the policy's order.
     pub(super) fn flows(&self) -> Result<Vec<FlowState>, Error> {
         let mut found = Vec::new();
-        for worker in &self.workers {
+        for worker in &self.workers() {
             let flows = |bridge: &Bridge| bridge.flows();
             found.extend(worker.call(move |work| work.bridges.iter().flat_map(flows).collect::<Vec<_>>())?);
         }

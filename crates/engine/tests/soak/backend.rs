@@ -11,7 +11,7 @@ use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::Clock;
 use fairlane_engine::worker::Work;
-use fairlane_policy::{Change, Link, Policy, Setting, Shares, Tenant, Uplink, Vif, uplink_queue};
+use fairlane_policy::{Access, Change, Link, Policy, Setting, Shares, Tenant, Uplink, Vif, uplink_queue};
 use fairlane_port::paced::Paced;
 use fairlane_port::{Burst, Poller, Port};
 use std::cell::Cell;
@@ -114,6 +114,8 @@ impl Backend {
                 control,
                 metrics: None,
                 metrics_token: None,
+                observe: None,
+                sockets: Access::default(),
                 links: vec![link],
                 tenants: TENANTS.map(tenant).to_vec(),
                 vifs: Vec::new(),

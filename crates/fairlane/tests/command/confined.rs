@@ -44,6 +44,7 @@ pub(crate) fn with_policies() -> Workspace {
     let workspace = Workspace::new();
     workspace.write("policy.toml", &policy());
     workspace.write("more.toml", &more());
+    workspace.write_drop_in("red.toml", "[[tenant]]\nname = \"red\"\n");
     workspace
 }
 
@@ -113,6 +114,15 @@ fn change_settings(workspace: &Workspace, backend: &mut Backend, web: &mut Front
     exchange_frame(web, batch);
     assert!(workspace.ctl("capture web --stop").out.contains("frames, "));
     assert_done(&workspace.ctl("set near rate=1Gbit/s"), "");
+    assert_done(&workspace.ctl("add link dmz"), "");
+    for name in ["one", "two"] {
+        assert_done(&workspace.ctl(&format!("add vif {name} link=dmz socket=DIR/{name}.sock")), "");
+    }
+    let (mut one, mut two) = (guest(&workspace.path("one.sock")), guest(&workspace.path("two.sock")));
+    exchange_frame(&mut one, &mut two);
+    assert_done(&workspace.ctl("remove vif one"), "");
+    assert_done(&workspace.ctl("remove vif two"), "");
+    assert_done(&workspace.ctl("remove link dmz"), "");
 
     let listener = UnixListener::bind(workspace.path("calls.sock")).unwrap();
     assert_done(&workspace.ctl("reload DIR/more.toml"), "4 changes\n");
@@ -226,10 +236,11 @@ fn no_thread_keeps_privileges_it_does_not_need() {
     let mut names: Vec<&str> = threads.iter().map(|(_, name, _)| name.as_str()).collect();
     names.sort();
     names.dedup();
-    assert_eq!(names, ["fairlane", "fairlane-contro", "fairlane-log", "fairlane-web", "fairlane-worker"]);
+    let known = ["", "-contro", "-log", "-start", "-web", "-worker"].map(|name| format!("fairlane{name}"));
+    assert_eq!(names, known);
     for (_, name, status) in &threads {
         let field = |field: &str| status.lines().find_map(|line| line.strip_prefix(field)).unwrap().trim();
-        let creates_sockets = ["fairlane", "fairlane-contro", "fairlane-worker"].contains(&name.as_str());
+        let creates_sockets = ["fairlane", "fairlane-contro", "fairlane-start", "fairlane-worker"].contains(&name.as_str());
         let kept = if can_chown && creates_sockets { CHOWN } else { 0 };
         let held = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"].map(|set| capabilities(set, status));
         assert_eq!(held, [0, kept, kept, 0], "{name}");

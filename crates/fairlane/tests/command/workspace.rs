@@ -79,6 +79,12 @@ impl Workspace {
         std::fs::write(self.path(name), self.expand(text)).unwrap();
     }
 
+    /// Writes a drop-in file of `policy.toml`.
+    pub(crate) fn write_drop_in(&self, name: &str, text: &str) {
+        std::fs::create_dir_all(self.path("policy.d")).unwrap();
+        self.write(&format!("policy.d/{name}"), text);
+    }
+
     /// The names of all entries, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();

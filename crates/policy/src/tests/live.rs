@@ -233,10 +233,12 @@ fn every_difference_that_needs_a_restart_is_reported() {
          while running, restart to change it",
         "xen of link `lan` cannot change from false to true while running, restart to change it",
         "cpu of link `lan` cannot change from none to 1 while running, restart to change it",
-        "link `old` cannot be removed while running, restart to change it",
-        "link `far` cannot be added while running, restart to change it",
+        "link `far` has a wire or takes Xen's cards: it cannot be added while running, restart to change it",
     ];
     assert_eq!(reported, expected);
+    let back: Vec<String> = parse(newer).changes(&old).unwrap_err().iter().map(ToString::to_string).collect();
+    let far = "link `far` has a wire or takes Xen's cards: it cannot be removed while running, restart to change it";
+    assert_eq!(back.last().unwrap(), far);
 }
 
 /// Two links, two vifs of tenant `red` on the first, and one without a tenant on the second.

@@ -1,3 +1,5 @@
+mod edit;
+mod files;
 mod live;
 mod properties;
 mod read;
@@ -51,6 +53,11 @@ fn executed(old: &Policy, newer: &Policy, changes: Vec<Change>) -> Policy {
                 (vif.mac, vif.addresses) = (mac, addresses);
             }
             Change::EarlyAck { vif, mode } => vif_mut(&mut policy, &vif).early_ack = mode,
+            Change::AddLink(link) => policy.links.push(link),
+            Change::RemoveLink { link } => {
+                assert!(policy.vifs.iter().all(|vif| vif.link != link), "{link} is removed before its vifs");
+                policy.links.retain(|other| other.name != link);
+            }
             Change::AddVif(vif) => {
                 let in_use = policy.vifs.iter().any(|other| other.name == vif.name || other.card == vif.card);
                 assert!(!in_use, "{} is added before its name or card is free", vif.name);

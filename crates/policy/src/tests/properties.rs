@@ -139,14 +139,9 @@ fn policy() -> impl Strategy<Value = Policy> {
             });
             let tenants = tenants(&links, &mut vifs);
             let control = "/run/control".into();
-            Policy {
-                control,
-                metrics: "[::1]:9477".parse().ok(),
-                metrics_token: Some("/t".into()),
-                links: links.clone(),
-                tenants,
-                vifs,
-            }
+            let (observe, sockets) = (None, Access::default());
+            let (metrics, metrics_token) = ("[::1]:9477".parse().ok(), Some("/t".into()));
+            Policy { control, metrics, metrics_token, observe, sockets, links: links.clone(), tenants, vifs }
         })
     })
 }
@@ -185,6 +180,14 @@ fn setting() -> impl Strategy<Value = (String, String)> {
     ];
     let key = proptest::sample::select(keys.to_vec());
     (key, proptest::sample::select(values)).prop_map(|(key, value)| (key.to_owned(), value.to_owned()))
+}
+
+/// The same policy with everything sorted by name.
+fn ordered_by_name(mut policy: Policy) -> Policy {
+    policy.tenants.sort_by(|a, b| a.name.cmp(&b.name));
+    policy.links.sort_by(|a, b| a.name.cmp(&b.name));
+    policy.vifs.sort_by(|a, b| a.name.cmp(&b.name));
+    policy
 }
 
 /// A valid file with some parts removed or overwritten.
@@ -249,6 +252,38 @@ proptest! {
     #[test]
     fn every_policy_can_be_written(policy in policy()) {
         prop_assert_eq!(parse(&written(&policy)), policy);
+    }
+
+    /// What was changed at run time survives a restart: the files with the saved one are what ran.
+    #[test]
+    fn what_is_saved_is_what_runs(old in policy(), newer in policy()) {
+        let newer = Policy { control: old.control.clone(), metrics: old.metrics, ..newer };
+        let files = |text: String| Files::new(File::new("p", written(&old)), vec![File::new("p.d/saved.toml", text)]);
+        let loaded = files(newer.saved(&old)).load(&Files::default()).unwrap();
+        prop_assert_eq!(&loaded.problems, &Vec::new());
+        prop_assert_eq!(ordered_by_name(loaded.policy), ordered_by_name(newer.clone()));
+        prop_assert_eq!(&loaded.base, &old);
+        let text = old.saved(&old);
+        prop_assert!(!text.contains('['), "{}", text);
+    }
+
+    /// Parts are added from the text of their keys, and removed again, which leaves the policy as it was.
+    #[test]
+    fn parts_come_and_go(mut policy in policy(), keys in vec((any::<String>(), any::<String>()), 0..3), pick: prop::sample::Index) {
+        let before = policy.clone();
+        for kind in Kind::ALL {
+            if policy.add(kind, "other", &keys, false).is_ok() {
+                prop_assert_eq!(parse(&written(&policy)), policy.clone());
+                policy.remove(kind, "other").unwrap();
+            }
+            prop_assert_eq!(&policy, &before);
+        }
+        let vifs: Vec<String> = policy.vifs.iter().map(|vif| vif.name.clone()).collect();
+        if !vifs.is_empty() {
+            policy.remove(Kind::Vif, &vifs[pick.index(vifs.len())]).unwrap();
+            prop_assert_eq!(parse(&written(&policy)), policy.clone());
+            prop_assert_eq!(policy.vifs.len() + 1, before.vifs.len());
+        }
     }
 
     #[test]

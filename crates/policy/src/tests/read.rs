@@ -102,10 +102,10 @@ fn missing_keys_have_defaults() {
         early_ack: Mode::Off,
     };
     let control = "/run/fairlane/control.sock".into();
-    assert_eq!(
-        policy,
-        Policy { control, metrics: None, metrics_token: None, links: vec![link], tenants: Vec::new(), vifs: vec![vif] }
-    );
+    let (observe, sockets) = (None, Access::default());
+    let (links, tenants, vifs) = (vec![link], Vec::new(), vec![vif]);
+    let (metrics, metrics_token) = (None, None);
+    assert_eq!(policy, Policy { control, metrics, metrics_token, observe, sockets, links, tenants, vifs });
 }
 
 #[test]
@@ -190,4 +190,29 @@ fn an_old_key_is_read_as_the_present_one() {
     // A wire's `delay` is not an old name.
     let wire = "[[link]]\nname = \"a\"\n[[link]]\nname = \"b\"\nuplink = { wire = \"a\", delay = \"1ms\" }\n";
     assert_eq!(crate::renamed_keys("p", wire), []);
+}
+
+#[test]
+fn sockets_have_the_access_of_all_unless_they_say_so() {
+    let text = "sockets = { owner = \"libvirt-qemu\", group = 7, mode = \"0660\" }\n\
+                observe = { socket = \"/run/look\", group = \"adm\" }\n[[link]]\nname = \"lan\"\n\
+                [[vif]]\nname = \"a\"\nsocket = \"/a\"\n[[vif]]\nname = \"b\"\nsocket = \"/b\"\nowner = 3\nmode = \"0600\"\n\
+                [[vif]]\nname = \"c\"\nsocket = \"/c\"\nconnect = true\n[[vif]]\nname = \"d\"\nxen = \"d/0\"\n";
+    let mut policy = parse(text);
+    policy.add(Kind::Vif, "e", &[("socket".to_owned(), "/e".to_owned())], false).unwrap();
+    let access = |vif: &Vif| match &vif.card {
+        Card::VhostUser { access, .. } => Some(access.clone()),
+        Card::Xen { .. } => None,
+    };
+    let all = Access {
+        owner: Some(Account::Name("libvirt-qemu".into())),
+        group: Some(Account::Number(7)),
+        mode: Some(0o660),
+    };
+    let own = Access { owner: Some(Account::Number(3)), mode: Some(0o600), ..all.clone() };
+    let called = Access { mode: None, ..all.clone() };
+    let expected = [Some(all.clone()), Some(own), Some(called), None, Some(all)];
+    assert_eq!(policy.vifs.iter().map(access).collect::<Vec<_>>(), expected);
+    let observe = Observe { socket: "/run/look".into(), group: Some(Account::Name("adm".into())), mode: 0o660 };
+    assert_eq!(policy.observe, Some(observe));
 }

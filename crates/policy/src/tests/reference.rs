@@ -2,7 +2,9 @@
 
 use super::problems;
 use crate::Setting;
-use crate::parse::{FILE_KEYS, LINK_KEYS, TENANT_KEYS, UPLINK_KEYS, VIF_KEYS};
+use crate::parse::{
+    FILE_KEYS, LINK_KEYS, OBSERVE_KEYS, REMOVE_KEYS, SOCKETS_KEYS, TENANT_KEYS, UPLINK_KEYS, VIF_KEYS,
+};
 
 const REFERENCE: &str = include_str!("../../../../docs/reference/policy.md");
 
@@ -14,9 +16,12 @@ fn part(heading: &str) -> &'static str {
 
 #[test]
 fn every_key_has_a_row() {
-    // [[link]], [[tenant]] and [[vif]] have headings of their own.
-    let file = FILE_KEYS.iter().filter(|key| !["link", "tenant", "vif"].contains(key));
+    // Tables have headings of their own.
+    let file = FILE_KEYS.iter().filter(|key| !["observe", "sockets", "link", "tenant", "vif"].contains(key));
     let rows = file.map(|key| ("## The file", key));
+    let rows = rows.chain(OBSERVE_KEYS.iter().map(|key| ("## `[observe]`", key)));
+    let rows = rows.chain(SOCKETS_KEYS.iter().map(|key| ("## `[sockets]`", key)));
+    let rows = rows.chain(REMOVE_KEYS.iter().map(|key| ("## Drop-in files", key)));
     let rows = rows.chain(LINK_KEYS.iter().map(|key| ("## `[[link]]`", key)));
     let rows = rows.chain(UPLINK_KEYS.iter().map(|key| ("### `uplink`", key)));
     let rows = rows.chain(TENANT_KEYS.iter().map(|key| ("## `[[tenant]]`", key)));
