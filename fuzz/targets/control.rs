@@ -3,8 +3,10 @@
 #![no_main]
 
 use fairlane_engine::Engine;
-use fairlane_engine::control::{Answer, Client, Error, FlowsFile, Reload, Request, Server, Set, StartCapture};
-use fairlane_policy::{Card, Policy};
+use fairlane_engine::control::{
+    Add, Answer, Client, Error, FlowsFile, Part, Reload, Remove, Request, Server, Set, StartCapture,
+};
+use fairlane_policy::{Card, File, Files, Policy, Uplink, Vif};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::cell::RefCell;
@@ -14,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 /// The text that input bytes from 128 on stand for, so that inputs form meaningful requests. Bytes beyond this list are not valid text.
-const WORDS: [&str; 46] = [
+const WORDS: [&str; 61] = [
     r#"{"protocol":1,"request":"#,
     r#"{"protocol":2,"request":"#,
     "\"show\"}\n",
@@ -61,6 +63,21 @@ const WORDS: [&str; 46] = [
     "[",
     "}",
     ",",
+    r#"{"add":{"kind":"vif","name":""#,
+    r#"{"add":{"kind":"tenant","name":""#,
+    r#"{"add":{"kind":"link","name":""#,
+    r#"{"remove":{"kind":"vif","name":""#,
+    r#"{"remove":{"kind":"tenant","name":""#,
+    r#"{"remove":{"kind":"link","name":""#,
+    r#"","settings":[[""#,
+    r#"",""#,
+    r#""],[""#,
+    r#""]],"replace":true}}}"#,
+    "\"save\"}\n",
+    r#"","drop_ins":[{"name":"a.toml","text":""#,
+    "socket",
+    "DIRECTORY/added",
+    "red",
 ];
 
 struct Bench {
@@ -140,8 +157,19 @@ impl Bench {
                 }
             }
         }
-        if self.engine.policy() != self.at_first {
-            self.engine.reload(self.at_first.clone()).unwrap();
+        let policy = self.engine.policy();
+        if policy != self.at_first {
+            let first = &self.at_first;
+            let mut client = Client::connect(&first.control).unwrap();
+            // What a reload brought goes with the next one.
+            let mut remove = |kind, name: &str| drop(client.remove(kind, name));
+            let is_new = |vif: &&Vif| first.vifs.iter().all(|other| other.name != vif.name);
+            policy.vifs.iter().filter(is_new).for_each(|vif| remove(Part::Vif, &vif.name));
+            self.engine.reload(first.clone()).unwrap();
+            policy.tenants.iter().for_each(|tenant| remove(Part::Tenant, &tenant.name));
+            let links = policy.links.iter().filter(|link| first.link(&link.name).is_none());
+            links.for_each(|link| remove(Part::Link, &link.name));
+            assert_eq!(self.engine.policy(), *first);
         }
         assert_eq!(self.engine.snapshot().unwrap().vifs.len(), 2);
     }
@@ -163,9 +191,11 @@ fn execute(client: &mut Client, request: Request, directory: &Path) -> Result<Va
     match request {
         Request::Show => Ok(serde_json::to_value(client.show()?)?),
         Request::Set(Set { target, key, value }) => client.set(&target, &key, &value).map(done),
-        Request::Reload(Reload { name, text }) if is_within(&text, directory) => {
-            client.reload(&name, &text).map(Value::from)
-        }
+        Request::Reload(reload) if is_within(&reload, directory) => client.load(&files(&reload)).map(Value::from),
+        Request::Add(add) if adds_within(&add, directory) => client.add(add).map(done),
+        Request::Remove(Remove { kind, name }) => client.remove(kind, &name).map(done),
+        // There is no policy file.
+        Request::Save => Ok(serde_json::to_value(client.save()?)?),
         Request::StartCapture(StartCapture { vif, file, snap, limit }) => {
             client.start_capture(&vif, &ours(file), snap, limit).map(done)
         }
@@ -173,13 +203,28 @@ fn execute(client: &mut Client, request: Request, directory: &Path) -> Result<Va
         Request::Flows => Ok(serde_json::to_value(client.flows()?)?),
         Request::ExportFlows(FlowsFile { vif, file }) => client.export_flows(&vif, &ours(file)).map(Value::from),
         Request::ImportFlows(FlowsFile { vif, file }) => client.import_flows(&vif, &ours(file)).map(Value::from),
-        Request::Reload(_) | Request::Stop => Ok(Value::Null),
+        Request::Reload(_) | Request::Add(_) | Request::Stop => Ok(Value::Null),
     }
 }
 
-/// Whether a policy has mistakes, or all of its sockets are in the directory.
-fn is_within(text: &str, directory: &Path) -> bool {
-    let Ok(policy) = Policy::parse("policy.toml", text) else { return true };
+/// The files of a reload.
+fn files(reload: &Reload) -> Files {
+    let drop_ins = reload.drop_ins.iter().map(|file| File::new(file.name.as_str(), file.text.as_str()));
+    Files::new(File::new(reload.name.as_str(), reload.text.as_str()), drop_ins.collect())
+}
+
+/// Whether files have mistakes, or all of their sockets are in the directory, and they have no uplink.
+fn is_within(reload: &Reload, directory: &Path) -> bool {
+    let Ok(loaded) = files(reload).load(&Files::default()) else { return true };
+    let policy = loaded.policy;
     let is_ours = |card: &Card| matches!(card, Card::VhostUser { socket, .. } if socket.parent() == Some(directory));
-    policy.vifs.iter().all(|vif| is_ours(&vif.card))
+    policy.vifs.iter().all(|vif| is_ours(&vif.card)) && policy.links.iter().all(|link| link.uplink == Uplink::None)
+}
+
+/// Whether a part has no uplink, and its socket, if any, is in the directory.
+fn adds_within(add: &Add, directory: &Path) -> bool {
+    add.settings.iter().all(|(key, value)| match key.as_str() {
+        "socket" => Path::new(value).parent() == Some(directory),
+        key => !key.starts_with("uplink"),
+    })
 }

@@ -1,11 +1,11 @@
 //! An arbitrary policy file and arbitrary settings: every mistake is reported with its line, and a valid policy can be run and changed.
 #![no_main]
 
-use fairlane_policy::{Change, Policy, Setting, ShareSetting, Terms, units};
+use fairlane_policy::{Change, File, Files, Kind, Policy, Setting, ShareSetting, Terms, units};
 use libfuzzer_sys::fuzz_target;
 
 /// The text that input bytes from 128 on stand for, so that inputs form meaningful policies.
-const WORDS: [&str; 98] = [
+const WORDS: [&str; 103] = [
     "\n[[link]]\n",
     "\n[[vif]]\n",
     "\n",
@@ -103,6 +103,11 @@ const WORDS: [&str; 98] = [
     "wrr",
     "50ms",
     "packed = true\n",
+    "sockets = { owner = \"qemu\", group = 7, mode = \"0660\" }\n",
+    "observe = { socket = \"/run/o\" }\n",
+    "[remove]\nvif = [\"web\"]\n",
+    "\0other\0socket\0/run/d",
+    "\0other\0uplink.wire\0lan",
     "metrics_token = \"/t\"\n",
 ];
 
@@ -115,6 +120,7 @@ fuzz_target!(|input: &[u8]| {
     let Some(mut policy) = read(first) else { return };
     assert_eq!(policy.changes(&policy), Ok(vec![]));
     if let Some(newer) = newer {
+        saves(&policy, &newer, first);
         match policy.changes(&newer) {
             Ok(changes) => assert!(changes.is_empty() || policy != newer),
             Err(fixed) => assert!(!fixed.is_empty()),
@@ -123,6 +129,7 @@ fuzz_target!(|input: &[u8]| {
     while let (Some(target), Some(key), Some(value)) = (parts.next(), parts.next(), parts.next()) {
         set(&mut policy, target, key, value);
         add_and_remove_card(&mut policy, target, key, value);
+        add_and_remove(&mut policy, target, key, value);
     }
 });
 
@@ -177,4 +184,34 @@ fn add_and_remove_card(policy: &mut Policy, guest: &str, weight: &str, min_rate:
     before.changes(policy).expect("no card needs a restart");
     policy.remove_found_card(guest, 0);
     assert!(*policy == before);
+}
+
+/// Adds a part with one key, and removes it: the rest of the policy is unchanged.
+fn add_and_remove(policy: &mut Policy, name: &str, key: &str, value: &str) {
+    let before = policy.clone();
+    for kind in Kind::ALL {
+        if policy.add(kind, name, &[(key.to_owned(), value.to_owned())], false).is_ok() {
+            policy.remove(kind, name).expect("nothing needs it");
+        }
+        assert!(*policy == before);
+    }
+}
+
+/// What is saved of a change leads to the same policy after a restart.
+fn saves(policy: &Policy, newer: &Policy, text: &str) {
+    let saved = File::new("policy.d/saved.toml", newer.saved(policy));
+    let files = Files::new(File::new("policy.toml", text), vec![saved]);
+    let loaded = files.load(&Files::default()).expect("the policy file is right");
+    let sorted = |policy: &Policy| {
+        let mut policy = policy.clone();
+        policy.links.sort_by(|a, b| a.name.cmp(&b.name));
+        policy.tenants.sort_by(|a, b| a.name.cmp(&b.name));
+        policy.vifs.sort_by(|a, b| a.name.cmp(&b.name));
+        (policy.links, policy.tenants, policy.vifs)
+    };
+    // Only the policy file has these.
+    let of_file = |policy: &Policy| (policy.control.clone(), policy.observe.clone(), policy.sockets.clone());
+    if of_file(policy) == of_file(newer) {
+        assert!(loaded.problems.is_empty() && sorted(&loaded.policy) == sorted(newer));
+    }
 }

@@ -513,6 +513,8 @@ impl Bridge {
                     name: entry.name.clone(),
                     link: self.name.clone(),
                     tenant: entry.tenant.and_then(|tenant| Some(self.tenants.get(tenant)?.name.clone())),
+                    // Known to the policy alone.
+                    added: false,
                     weight: share.weight,
                     min_rate: share.min_rate,
                     max_rate: share.max_rate,

@@ -18,7 +18,7 @@ use fairlane_policy::problem::Problem;
 use fairlane_policy::{Access, File, Files, Link, Loaded, Observe, Policy, Terms, Uplink, Vif};
 use fairlane_port::Port;
 use fairlane_port::capture::Recording;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
@@ -230,6 +230,11 @@ impl Shared {
         let places: HashMap<&str, usize> =
             policy.vifs.iter().enumerate().map(|(place, vif)| (vif.name.as_str(), place)).collect();
         vifs.sort_by_key(|vif| places.get(vif.name.as_str()).copied());
+        let loaded = self.loaded();
+        let of_files: HashSet<&str> = loaded.base.vifs.iter().map(|vif| vif.name.as_str()).collect();
+        for vif in &mut vifs {
+            vif.added = !of_files.contains(vif.name.as_str()) && !vif.name.contains('/');
+        }
         let link = |link: &Link| {
             let (busy, uplink) = links.get(&link.name).cloned().unwrap_or_default();
             LinkState {

@@ -308,6 +308,7 @@ mod tests {
             name: "a".to_owned(),
             link: "b".to_owned(),
             tenant: Some("c".to_owned()),
+            added: false,
             weight: 1,
             min_rate: 8_000,
             max_rate: None,

@@ -141,6 +141,9 @@ pub struct VifState {
     /// Its tenant's name, if it has one.
     #[serde(default)]
     pub tenant: Option<String>,
+    /// Whether it was added at run time, by a control client: no file names it, except the one for such changes.
+    #[serde(default)]
+    pub added: bool,
     /// Relative share.
     pub weight: u32,
     /// Guaranteed rate; 0 for none.

@@ -14,6 +14,7 @@ mod demo;
 mod doctor;
 mod figures;
 mod lab;
+mod libvirt;
 mod load;
 mod log;
 mod man;
@@ -50,6 +51,7 @@ enum Command {
     Load(load::Command),
     Compare(compare::Args),
     Report(report::Args),
+    LibvirtHook(libvirt::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Report(args) => report::run(args),
+        Command::LibvirtHook(args) => libvirt::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

@@ -25,6 +25,7 @@ fn vif(name: &str, weight: u32, share: f64, sent_bytes: u64) -> VifState {
         name: name.to_owned(),
         link: "lan".to_owned(),
         tenant: None,
+        added: false,
         weight,
         min_rate: 0,
         max_rate: None,

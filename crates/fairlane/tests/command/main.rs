@@ -7,10 +7,12 @@ mod calls;
 mod check;
 mod confined;
 mod ctl;
+mod drop_ins;
 #[path = "../../../port/tests/frontend/mod.rs"]
 mod frontend;
 mod guests;
 mod help;
+mod libvirt;
 mod manager;
 mod observer;
 mod page;

@@ -71,7 +71,7 @@ impl Workspace {
         self.0.path().join(name)
     }
 
-    fn expand(&self, text: &str) -> String {
+    pub(crate) fn expand(&self, text: &str) -> String {
         text.replace("DIR", self.0.path().to_str().unwrap())
     }
 
@@ -102,7 +102,18 @@ impl Workspace {
 
     /// Runs a command to its end. In its output, `DIR` replaces the directory.
     pub(crate) fn run(&self, arguments: &str) -> Outcome {
-        let mut outcome = Outcome::from(self.command(arguments).output().unwrap());
+        self.run_with_input(arguments, "")
+    }
+
+    /// The same with text at its standard input.
+    pub(crate) fn run_with_input(&self, arguments: &str, input: &str) -> Outcome {
+        let piped = |command: &mut Command| {
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+            // A command may end without reading it.
+            let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+            child.wait_with_output()
+        };
+        let mut outcome = Outcome::from(piped(&mut self.command(arguments)).unwrap());
         for text in [&mut outcome.out, &mut outcome.err] {
             *text = text.replace(self.0.path().to_str().unwrap(), "DIR");
         }
