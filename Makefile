@@ -124,6 +124,8 @@ test: guests plugin mpi
 	@deploy/need nft nftables
 	@deploy/need chromedriver chromium-driver
 	@deploy/need prometheus prometheus
+	@deploy/need libvirtd libvirt-daemon-system
+	@deploy/need virsh libvirt-clients
 	$(MAKE) --jobs=2 agent debug
 	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint && wait $$setup
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace

@@ -87,8 +87,7 @@ impl Engine {
         let (takes_found, found, captures) = (policy.takes_found(), Mutex::default(), Mutex::default());
         let kept_in = loaded.files.saved();
         let (policy, loaded, workers) = (Mutex::new(policy), Mutex::new(loaded), Mutex::new(workers));
-        let shared =
-            Shared { policy, loaded, kept_in, workers, starter, clock, stopping, stop, found, captures };
+        let shared = Shared { policy, loaded, kept_in, workers, starter, clock, stopping, stop, found, captures };
         let shared = Arc::new(shared);
         if takes_found {
             let heard = Arc::downgrade(&shared);

@@ -169,7 +169,8 @@ fn a_stream_beside_guests_that_come_and_go_loses_nothing_and_they_leave_nothing(
     let (mut from, mut to) = (Frontend::connect(&place.join("from"), RING), Frontend::connect(&place.join("to"), RING));
     from.set_up(PLAIN, 2);
     to.set_up(PLAIN, 2);
-    let is_up = || engine.snapshot().unwrap().vifs.iter().all(|vif| vif.port.state == fairlane_engine::snapshot::State::Up);
+    let is_up =
+        || engine.snapshot().unwrap().vifs.iter().all(|vif| vif.port.state == fairlane_engine::snapshot::State::Up);
     while !is_up() {
         std::thread::yield_now();
     }

@@ -69,7 +69,8 @@ pub(crate) fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     let written = || -> io::Result<()> {
         let directory = path.parent().unwrap_or(Path::new("."));
         // Hidden, so it is no drop-in if it is left behind. Removed unless it is renamed.
-        let mut file = tempfile::Builder::new().prefix(".").permissions(Permissions::from_mode(0o644)).tempfile_in(directory)?;
+        let mut file =
+            tempfile::Builder::new().prefix(".").permissions(Permissions::from_mode(0o644)).tempfile_in(directory)?;
         file.write_all(text.as_bytes())?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)?;

@@ -235,4 +235,3 @@ fn value<'a>(key: &str, text: &'a str) -> DeValue<'a> {
 fn bare<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }
-

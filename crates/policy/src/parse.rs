@@ -2,7 +2,9 @@
 
 use super::check::{Part, belongs_to, conflicts};
 use super::section::{Section, present_name};
-use super::{Access, Card, File, Link, Observe, Policy, SchedulerKind, Shares, Tenant, Uplink, Vif, rules, uplink_queue};
+use super::{
+    Access, Card, File, Link, Observe, Policy, SchedulerKind, Shares, Tenant, Uplink, Vif, rules, uplink_queue,
+};
 use crate::problem::{Problem, Problems, document};
 use fairlane_core::receive;
 use fairlane_core::time::Nanos;

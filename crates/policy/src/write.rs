@@ -7,8 +7,8 @@ use super::{Account, Card, Direction, Link, Policy, SchedulerKind, Shares, Tenan
 use fairlane_core::ack::Mode;
 use fairlane_core::receive;
 use fairlane_core::time::Nanos;
-use std::fmt::Display;
 use std::collections::HashMap;
+use std::fmt::Display;
 use toml::Value;
 
 /// What a saved file begins with.

@@ -91,7 +91,8 @@ pub fn prepare(loaded: &Loaded, file: &Path) -> Result<(), crate::Error> {
     // While lookups are still possible.
     ports::look_up(&mut loaded.clone())?;
     let has_owner = |access: &Access| access.owner.is_some() || access.group.is_some();
-    let of_vifs = policy.vifs.iter().any(|vif| matches!(&vif.card, Card::VhostUser { access, .. } if has_owner(access)));
+    let of_vifs =
+        policy.vifs.iter().any(|vif| matches!(&vif.card, Card::VhostUser { access, .. } if has_owner(access)));
     let gives = of_vifs || has_owner(&policy.sockets);
     let could_give = capabilities::can_give().map_err(|error| said(&error))?;
     let privileges = capabilities::count().map_err(|error| said(&error))?;

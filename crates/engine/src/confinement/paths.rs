@@ -5,6 +5,7 @@
 //! |---|---|---|---|---|---|
 //! | of vhost-user sockets, as the policy named them at the start | sockets | sockets | sockets | | |
 //! | of the control socket: early ack's files, captures | files | files | files | | |
+//! | of the read-only control socket | sockets | | | | |
 //! | of `STATE_DIRECTORY` and `RUNTIME_DIRECTORY` (systemd.exec(5)): captures, exported flows | files | files | | | |
 //! | of the policy file, and its drop-ins | read | | | | |
 //! | `/dev/xen`, where the policy has Xen's cards | | | | | devices |
@@ -71,10 +72,13 @@ impl Rules {
         // If the file is a symbolic link, its target is read.
         let policies = file.canonicalize().into_iter().chain([file.to_owned()]).map(|file| directory(&file)).collect();
         let kept = BTreeSet::from([control]);
+        let observe = policy.observe.iter().map(|observe| directory(&observe.socket)).collect();
         let devices = xen.then(|| XEN.into()).into_iter().collect();
         let rules = |kind| -> Result<(Kind, RulesetCreated), RulesetError> {
             let may: Vec<(&BTreeSet<PathBuf>, BitFlags<AccessFs>)> = match kind {
-                Kind::Main => vec![(&sockets, SOCKETS), (&files, SOCKETS | FILES), (&policies, READ)],
+                Kind::Main => {
+                    vec![(&sockets, SOCKETS), (&files, SOCKETS | FILES), (&policies, READ), (&observe, SOCKETS)]
+                }
                 Kind::Control => vec![(&sockets, SOCKETS), (&files, SOCKETS | FILES)],
                 Kind::Worker => vec![(&sockets, SOCKETS), (&kept, SOCKETS | FILES)],
                 Kind::Web | Kind::Log => Vec::new(),

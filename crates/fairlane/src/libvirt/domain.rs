@@ -83,12 +83,16 @@ pub(super) fn interfaces(xml: &str) -> anyhow::Result<Vec<Interface>> {
         }
         if is_ours && is_at(&path, &["domain", "metadata", "vif"]) {
             let mut attributes = attributes.clone();
-            let Some(name) = attributes.remove("name") else { bail!("<vif> of {} needs a name", String::from_utf8_lossy(OURS)) };
+            let Some(name) = attributes.remove("name") else {
+                bail!("<vif> of {} needs a name", String::from_utf8_lossy(OURS))
+            };
             let mut keys: Vec<_> = attributes.into_iter().filter(|(key, _)| !key.starts_with("xmlns")).collect();
             keys.sort();
             own.insert(name, keys);
         }
-        if is_at(&path, &["domain", "devices", "interface"]) && attributes.get("type").is_some_and(|kind| kind == "vhostuser") {
+        if is_at(&path, &["domain", "devices", "interface"])
+            && attributes.get("type").is_some_and(|kind| kind == "vhostuser")
+        {
             present = Some(Interface::default());
         }
         if let (Some(interface), Some(inner)) = (&mut present, path.get(3..)) {
@@ -221,7 +225,10 @@ mod tests {
                 "<domain><devices><interface type='vhostuser'><bandwidth><inbound average='fast'/></bandwidth></interface></devices></domain>",
                 "average of <bandwidth> must be a whole number, not \"fast\"",
             ),
-            ("<domain><metadata><vif xmlns='urn:fairlane:1'/></metadata></domain>", "<vif> of urn:fairlane:1 needs a name"),
+            (
+                "<domain><metadata><vif xmlns='urn:fairlane:1'/></metadata></domain>",
+                "<vif> of urn:fairlane:1 needs a name",
+            ),
         ] {
             assert_eq!(interfaces(xml).unwrap_err().to_string(), sentence);
         }

@@ -69,7 +69,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         }
     };
     let place = args.backend.control.parent().map(canonical);
-    let ours: Vec<Interface> = interfaces.into_iter().filter(|card| card.socket.parent().map(canonical) == place).collect();
+    let ours: Vec<Interface> =
+        interfaces.into_iter().filter(|card| card.socket.parent().map(canonical) == place).collect();
     if ours.is_empty() {
         return Ok(());
     }

@@ -39,6 +39,22 @@ fn every_problem_is_reported_with_its_line() {
 }
 
 #[test]
+fn problems_of_tables_about_sockets_and_of_drop_ins_have_their_lines() {
+    let workspace = Workspace::new();
+    workspace.write(
+        "policy.toml",
+        "sockets = { mode = 660 }\nobserve = { sokcet = \"/run/o\" }\n[[link]]\nname = \"lan\"\n",
+    );
+    workspace.write_drop_in("a.toml", "[remove]\nvif = \"web\"\n");
+    let expected = r#"policy.toml:1: mode must be permissions in octal and in quotes, such as "0660", not 660
+policy.toml:2: unknown key `sokcet` in observe, did you mean `socket`? (its keys are socket, group, mode)
+policy.toml:2: socket is missing
+policy.d/a.toml:2: vif must be a list in brackets, not "web"
+"#;
+    assert_refused(&workspace.run("check policy.toml"), 2, expected);
+}
+
+#[test]
 fn a_key_by_its_old_name_is_read_with_a_warning() {
     let workspace = Workspace::new();
     workspace.write("policy.toml", "[[link]]\nname = \"lan\"\ndelay = \"20ms\"\n");

@@ -240,7 +240,8 @@ fn no_thread_keeps_privileges_it_does_not_need() {
     assert_eq!(names, known);
     for (_, name, status) in &threads {
         let field = |field: &str| status.lines().find_map(|line| line.strip_prefix(field)).unwrap().trim();
-        let creates_sockets = ["fairlane", "fairlane-contro", "fairlane-start", "fairlane-worker"].contains(&name.as_str());
+        let creates_sockets =
+            ["fairlane", "fairlane-contro", "fairlane-start", "fairlane-worker"].contains(&name.as_str());
         let kept = if can_chown && creates_sockets { CHOWN } else { 0 };
         let held = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"].map(|set| capabilities(set, status));
         assert_eq!(held, [0, kept, kept, 0], "{name}");

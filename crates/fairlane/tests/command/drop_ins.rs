@@ -50,7 +50,10 @@ fn what_was_added_survives_a_reload_and_once_saved_a_restart() {
     let sum = "tenant `red`, added while this backend ran, does not fit to the files: the min_rates on link `near` add \
                up to 30Mbit/s, above its rate 25Mbit/s; remove it first\n";
     let refused = workspace.ctl("reload DIR/policy.toml");
-    assert!(refused.code == Some(1) && (refused.err == sum || refused.err == sum.replace("tenant `red`", "vif `db`")), "{refused:?}");
+    assert!(
+        refused.code == Some(1) && (refused.err == sum || refused.err == sum.replace("tenant `red`", "vif `db`")),
+        "{refused:?}"
+    );
     workspace.write("policy.toml", POLICY);
 
     assert_done(&workspace.ctl("set web weight=9"), "");
@@ -139,7 +142,8 @@ fn a_full_disk_leaves_the_saved_file_whole() {
         assert_done(&workspace.ctl("set web weight=8"), "");
         let refused = workspace.ctl("save");
         assert_eq!(refused.code, Some(1));
-        let sentence = "cannot write DIR/policy.d/saved.toml; what was there before is unchanged: No space left on device";
+        let sentence =
+            "cannot write DIR/policy.d/saved.toml; what was there before is unchanged: No space left on device";
         assert!(refused.err.starts_with(sentence), "{refused:?}");
         assert_eq!(std::fs::read(workspace.path("policy.d/saved.toml")).unwrap(), before);
         assert_eq!(std::fs::read_dir(workspace.path("policy.d")).unwrap().count(), 2);
@@ -163,9 +167,14 @@ fn observers_look_and_the_log_says_who_did_what() {
         assert_eq!(look(arguments).out, workspace.ctl(arguments).out);
     }
     let read_only = "this control socket is read-only (show, flows, save): use the owner's\n";
-    for arguments in
-        ["set web weight=3", "remove vif web", "stop", "capture web DIR/web.pcap", "reload DIR/policy.toml", "flows export web DIR/f"]
-    {
+    for arguments in [
+        "set web weight=3",
+        "remove vif web",
+        "stop",
+        "capture web DIR/web.pcap",
+        "reload DIR/policy.toml",
+        "flows export web DIR/f",
+    ] {
         assert_refused(&look(arguments), 1, read_only);
     }
     assert_eq!(vifs(&workspace), [vif("web", 30, false)]);

@@ -99,10 +99,13 @@ fn vifs(workspace: &Workspace) -> Vec<Value> {
 #[test]
 fn a_guest_of_libvirt_has_its_card_and_its_bandwidth() {
     let test = std::thread::spawn(|| {
-        let is_there = |program: &str| Path::new("/usr/sbin").join(program).exists() || Path::new("/usr/bin").join(program).exists();
+        let is_there = |program: &str| {
+            Path::new("/usr/sbin").join(program).exists() || Path::new("/usr/bin").join(program).exists()
+        };
         let missing = ["libvirtd", "virsh", "qemu-system-x86_64"].into_iter().find(|program| !is_there(program));
         let missing = missing.map(|program| format!("{program} is not installed"));
-        let missing = missing.or_else(|| unshare(CloneFlags::CLONE_NEWNS).err().map(|error| format!("this needs root: {error}")));
+        let missing =
+            missing.or_else(|| unshare(CloneFlags::CLONE_NEWNS).err().map(|error| format!("this needs root: {error}")));
         if let Some(missing) = missing {
             assert!(std::env::var_os("FAIRLANE_GUESTS").is_none_or(|value| value != "required"), "{missing}");
             let _ = writeln!(io::stderr(), "SKIPPED: {missing}");
@@ -144,7 +147,8 @@ fn a_guest_of_libvirt_has_its_card_and_its_bandwidth() {
 
         // Twice, out of order, for others, and nonsense.
         let hook = |arguments: &str, xml: &str| {
-            workspace.run_with_input(&format!("libvirt-hook --control DIR/control.sock {arguments}"), &workspace.expand(xml))
+            workspace
+                .run_with_input(&format!("libvirt-hook --control DIR/control.sock {arguments}"), &workspace.expand(xml))
         };
         assert_done(&workspace.ctl("set web max_rate=5Mbit/s"), "");
         assert_done(&hook("web start begin -", GUEST), "");
@@ -156,7 +160,11 @@ fn a_guest_of_libvirt_has_its_card_and_its_bandwidth() {
         assert_done(&hook("db release end -", &GUEST.replace("web.sock", "db.sock")), "");
         assert_done(&hook("ovs prepare begin -", &GUEST.replace("DIR/", "/run/openvswitch/")), "");
         for (arguments, xml, sentence) in [
-            ("web prepare begin -", "<network/>", "the XML of guest web is not understood, and nothing is done: it is a <network>"),
+            (
+                "web prepare begin -",
+                "<network/>",
+                "the XML of guest web is not understood, and nothing is done: it is a <network>",
+            ),
             ("web prepare begin -", "no XML <", "the XML of guest web is not understood"),
             ("web explode now -", GUEST, "libvirt's operation `explode` is not known, and nothing is done"),
         ] {
@@ -173,7 +181,10 @@ fn a_guest_of_libvirt_has_its_card_and_its_bandwidth() {
         // A guest whose guarantee cannot be given does not start, and libvirt shows the reason.
         workspace.write("web.xml", &GUEST.replace("weight='300'", "min_rate='2Gbit/s' max_rate='none'"));
         done(&virsh(&["define", &file("web.xml")]));
-        refused(&virsh(&["start", "web"]), "guest web: min_rate 2Gbit/s of vif `web` is above the rate 1Gbit/s of link `lan`");
+        refused(
+            &virsh(&["start", "web"]),
+            "guest web: min_rate 2Gbit/s of vif `web` is above the rate 1Gbit/s of link `lan`",
+        );
         let floor = GUEST.replace("<inbound ", "<inbound floor='100' ");
         workspace.write("floor.xml", &floor);
         refused(&virsh(&["define", &file("floor.xml")]), "floor attribute is not supported for this config");

@@ -44,7 +44,12 @@ fn what_is_wrong_is_said_and_changes_nothing() {
         (Kind::Vif, "web", "socket=/a socket=/b", "socket is given twice"),
         (Kind::Vif, "web", "socket=/a name=b", "name is given twice"),
         (Kind::Vif, "web", "socket.a=/a socket=/b", "socket is given twice"),
-        (Kind::Vif, "web", "socket=/a min_rate=2Gbit/s", "min_rate 2Gbit/s of vif `web` is above the rate 1Gbit/s of link `lan`"),
+        (
+            Kind::Vif,
+            "web",
+            "socket=/a min_rate=2Gbit/s",
+            "min_rate 2Gbit/s of vif `web` is above the rate 1Gbit/s of link `lan`",
+        ),
         (Kind::Tenant, "r/d", "", "name must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"r/d\""),
         (Kind::Link, "lan", "", "name `lan` is taken by another link"),
     ] {
@@ -102,7 +107,9 @@ fn what_was_added_outlives_newer_files() {
     let mut running = last.clone();
     running.add(Kind::Link, "dmz", &[], false).unwrap();
     running.add(Kind::Tenant, "red", &settings("min_rate=400Mbit/s"), false).unwrap();
-    running.add(Kind::Vif, "web", &settings("link=lan socket=/web tenant=red weight=3 min_rate=300Mbit/s"), false).unwrap();
+    running
+        .add(Kind::Vif, "web", &settings("link=lan socket=/web tenant=red weight=3 min_rate=300Mbit/s"), false)
+        .unwrap();
     let mut newer = parse(&LAN.replace("1Gbit/s", "500Mbit/s"));
     assert_eq!(newer.keep_added(&running, &last), None);
     assert_eq!((newer.links.len(), newer.tenants.len(), newer.vifs.len()), (2, 1, 1));

@@ -44,7 +44,10 @@ fn a_wrong_drop_in_is_named_and_the_rest_is_loaded() {
     let first = first.load(&Files::default()).unwrap();
     let problems = said(&first.problems);
     assert_eq!(names(&first), ["a"]);
-    assert!(problems[0].starts_with("p.d/b.toml:4: unknown key `wieght` in [[vif]], did you mean `weight`?"), "{problems:?}");
+    assert!(
+        problems[0].starts_with("p.d/b.toml:4: unknown key `wieght` in [[vif]], did you mean `weight`?"),
+        "{problems:?}"
+    );
     assert!(problems[1].starts_with("p.d/c.toml:1: "), "{problems:?}");
     let keys = "p.d/d.toml:1: unknown key `control` in a drop-in file (its keys are link, tenant, vif, remove)";
     assert_eq!(problems[2..], [keys]);

@@ -2,9 +2,7 @@
 
 use super::problems;
 use crate::Setting;
-use crate::parse::{
-    FILE_KEYS, LINK_KEYS, OBSERVE_KEYS, REMOVE_KEYS, SOCKETS_KEYS, TENANT_KEYS, UPLINK_KEYS, VIF_KEYS,
-};
+use crate::parse::{FILE_KEYS, LINK_KEYS, OBSERVE_KEYS, REMOVE_KEYS, SOCKETS_KEYS, TENANT_KEYS, UPLINK_KEYS, VIF_KEYS};
 
 const REFERENCE: &str = include_str!("../../../../docs/reference/policy.md");
 

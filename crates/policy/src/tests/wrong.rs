@@ -482,3 +482,29 @@ fn wrong_tenants() {
         assert_eq!(problems(&text), [problem], "{text}");
     }
 }
+
+#[test]
+fn tables_about_sockets() {
+    file("observe = \"/run/o\"", "observe must be a table, not \"/run/o\"");
+    file("observe = {}", "socket is missing");
+    file("observe = { socket = \"/run/c\" }", "socket \"/run/c\" is taken by the control socket");
+    let mode = "mode must be permissions in octal and in quotes, such as \"0660\", not 640";
+    file("observe = { socket = \"/run/o\", mode = 640 }", mode);
+    file(
+        "observe = { socket = \"/run/o\", group = \"\" }",
+        "group must be a name such as \"qemu\", or a number, not \"\"",
+    );
+    file(
+        "observe = { socket = \"/run/o\", owner = 7 }",
+        "unknown key `owner` in observe (its keys are socket, group, mode)",
+    );
+    file("sockets = { mode = \"rw\" }", &mode.replace("640", "\"rw\""));
+    file("sockets = { owner = true }", "owner must be a name in quotes or a whole number, 0 to 4294967294, not true");
+    file("sockets = { user = 7 }", "unknown key `user` in sockets (its keys are owner, group, mode)");
+    file(
+        "remove = {}",
+        "unknown key `remove` in the file (its keys are control, metrics, observe, sockets, link, tenant, vif)",
+    );
+    let taken = "observe = { socket = \"web\" }\n";
+    check(&format!("{taken}{BASE}"), &["p:11: socket \"web\" is taken by the read-only control socket"]);
+}
