@@ -296,27 +296,14 @@ mod tests {
 
     /// A vif with all optional parts, and these waits.
     fn snapshot(waiting: Waiting) -> Snapshot {
-        let port = PortState {
-            state: State::Up,
-            sent_frames: 0,
-            sent_bytes: 0,
-            received_frames: 0,
-            received_bytes: 0,
-            drops: [("too_large".to_owned(), 3)].into(),
-        };
         let vif = VifState {
             name: "a".to_owned(),
             link: "b".to_owned(),
             tenant: Some("c".to_owned()),
-            added: false,
             weight: 1,
             min_rate: 8_000,
-            max_rate: None,
-            burst: 0,
             max_frames: Some(100),
-            frame_burst: 0,
             share: 0.25,
-            waits_for: None,
             receive: ReceiveState {
                 weight: 20,
                 max_rate: Some(16_000),
@@ -334,7 +321,8 @@ mod tests {
                 ..EarlyState::default()
             }),
             capture: Some(CaptureReport { frames: 1, bytes: 2, left_out: 4, ended: None }),
-            port,
+            port: PortState { state: State::Up, drops: [("too_large".to_owned(), 3)].into(), ..PortState::default() },
+            ..VifState::default()
         };
         let tenant = TenantState {
             name: "c".to_owned(),
@@ -345,7 +333,7 @@ mod tests {
             rx_max_frames: Some(10),
             ..TenantState::default()
         };
-        Snapshot { time: 0, links: Vec::new(), tenants: vec![tenant], vifs: vec![vif] }
+        Snapshot { tenants: vec![tenant], vifs: vec![vif], ..Snapshot::default() }
     }
 
     #[test]

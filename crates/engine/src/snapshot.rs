@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// A snapshot of everything.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Nanoseconds since the backend started.
     pub time: u64,
@@ -101,7 +101,7 @@ impl TenantState {
 }
 
 /// A link.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkState {
     /// Its name.
     pub name: String,
@@ -132,7 +132,7 @@ pub struct LinkState {
 }
 
 /// A guest's card.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VifState {
     /// Its name.
     pub name: String,
@@ -304,7 +304,7 @@ impl FlowState {
 }
 
 /// State and traffic of a port.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PortState {
     /// Whether it carries frames.
     #[serde(flatten)]
@@ -323,10 +323,11 @@ pub struct PortState {
 }
 
 /// Whether a port carries frames.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum State {
     /// No frontend is connected.
+    #[default]
     Waiting,
     /// Carries frames.
     Up,

@@ -1,13 +1,12 @@
 use super::*;
-use crate::snapshot::{PortState, ReceiveState, Snapshot, State, VifState};
-use crate::waiting::Waiting;
+use crate::snapshot::{PortState, Snapshot, State, VifState};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 fn empty() -> Snapshot {
-    Snapshot { time: 1, links: Vec::new(), tenants: Vec::new(), vifs: Vec::new() }
+    Snapshot { time: 1, ..Snapshot::default() }
 }
 
 /// A server of this snapshot, and how often it asked for it.
@@ -148,27 +147,16 @@ fn vif() -> VifState {
     VifState {
         name: "web".to_owned(),
         link: "lan".to_owned(),
-        tenant: None,
         weight: 100,
-        min_rate: 0,
-        max_rate: None,
-        burst: 0,
-        max_frames: None,
-        frame_burst: 0,
         share: 0.25,
-        waits_for: None,
-        waiting: Waiting::default(),
-        receive: ReceiveState::default(),
-        early_ack: None,
-        capture: None,
         port: PortState {
             state: State::Disabled { reason: "a loop".to_owned() },
             sent_frames: 7,
             sent_bytes: 7_000,
-            received_frames: 0,
-            received_bytes: 0,
             drops: [("spoofed_mac".to_owned(), 3)].into(),
+            ..PortState::default()
         },
+        ..VifState::default()
     }
 }
 

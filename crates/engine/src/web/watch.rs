@@ -85,7 +85,7 @@ impl Watch {
         let present = present(&self.error, &self.present)?;
         let made = || {
             // At first, everything that happened since the start.
-            let begin = Snapshot { time: 0, links: Vec::new(), tenants: Vec::new(), vifs: Vec::new() };
+            let begin = Snapshot::default();
             let reading = Reading::between(self.earlier.as_ref().unwrap_or(&begin), present);
             serde_json::to_string(&reading).unwrap_or_else(|error| format!("{:?}", error.to_string())).into()
         };

@@ -4,9 +4,8 @@ use super::app::{App, SortKey};
 use super::cells;
 use super::draw::draw;
 use super::history::History;
-use fairlane_engine::Waiting;
 use fairlane_engine::reading::Reading;
-use fairlane_engine::snapshot::{LinkState, PortState, ReceiveState, Snapshot, State, TenantState, VifState};
+use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, State, TenantState, VifState};
 use proptest::prelude::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -24,21 +23,11 @@ fn vif(name: &str, weight: u32, share: f64, sent_bytes: u64) -> VifState {
     VifState {
         name: name.to_owned(),
         link: "lan".to_owned(),
-        tenant: None,
-        added: false,
         weight,
-        min_rate: 0,
-        max_rate: None,
-        max_frames: None,
-        frame_burst: 0,
         burst: 65536,
         share,
-        waits_for: None,
-        waiting: Waiting::default(),
-        receive: ReceiveState::default(),
-        early_ack: None,
-        capture: None,
         port: port(sent_bytes, 0),
+        ..VifState::default()
     }
 }
 
@@ -49,15 +38,10 @@ fn snapshot(time: u64, vifs: Vec<VifState>) -> Snapshot {
         scheduler: "fair".to_owned(),
         by_weight: true,
         rate: Some(100_000_000),
-        idle_timeout: 100_000_000,
-        isolate: false,
-        cpu: None,
-        rx_pool: 64 << 20,
-        rx_rate: None,
-        busy: 0,
         uplink: Some(port(0, vifs.iter().map(|vif| vif.port.sent_bytes).sum())),
+        ..LinkState::default()
     };
-    Snapshot { time, links: vec![link], tenants: Vec::new(), vifs }
+    Snapshot { time, links: vec![link], vifs, ..Snapshot::default() }
 }
 
 /// After this many seconds: `web` with three quarters of the link, `batch` with one quarter, `idle` without a guest.

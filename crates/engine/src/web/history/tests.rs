@@ -1,5 +1,5 @@
 use super::*;
-use crate::snapshot::{PortState, ReceiveState, Snapshot, State, VifState};
+use crate::snapshot::{PortState, Snapshot, State, VifState};
 use fairlane_core::time::{Nanos, SECOND};
 use proptest::prelude::*;
 
@@ -7,33 +7,18 @@ use proptest::prelude::*;
 fn snapshot(step: u64, vifs: u64) -> Snapshot {
     let mut waiting = Waiting::default();
     (0..step).for_each(|_| waiting.record(Nanos(5_000)));
+    let (sent_frames, sent_bytes) = (step, step * (step + 1) / 2 * 1000);
     let vif = |index: u64| VifState {
         name: format!("v{index}"),
         link: "lan".to_owned(),
-        tenant: None,
         weight: 1,
-        min_rate: 0,
-        max_rate: None,
-        burst: 0,
-        max_frames: None,
-        frame_burst: 0,
         share: 0.5,
-        waits_for: None,
         waiting: waiting.clone(),
-        receive: ReceiveState::default(),
-        early_ack: None,
-        capture: None,
-        port: PortState {
-            state: State::Up,
-            sent_frames: step,
-            sent_bytes: step * (step + 1) / 2 * 1000,
-            received_frames: 0,
-            received_bytes: 0,
-            drops: Default::default(),
-        },
+        port: PortState { state: State::Up, sent_frames, sent_bytes, ..PortState::default() },
+        ..VifState::default()
     };
     let time = step * STEP.as_secs() * SECOND;
-    Snapshot { time, links: Vec::new(), tenants: Vec::new(), vifs: (0..vifs).map(vif).collect() }
+    Snapshot { time, vifs: (0..vifs).map(vif).collect(), ..Snapshot::default() }
 }
 
 fn after(steps: u64, vifs: u64) -> History {
