@@ -7,7 +7,9 @@ use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Control, Refusal, Room, Sink, Source, Status, Wanted};
 use frontend::*;
+use proptest::prelude::*;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 const PACKED: u64 = RICH | F_PACKED;
 const SIZE: u16 = 8;
@@ -27,6 +29,19 @@ fn ask(frontend: &Frontend, queue: u32, offset: u16, flags: u16) {
     frontend.write(ring(queue)[1], &[offset.to_le_bytes(), flags.to_le_bytes()].concat());
 }
 
+/// Transmits a frame that is cut into descriptors at these bytes, the first of which has an index.
+fn transmit_in_parts(frontend: &mut Frontend, first: u16, bytes: &[u8], cuts: &[u32]) {
+    let at = BUFFERS + 0x2000 * u64::from(first);
+    frontend.write(at, &[&NO_HEADER, bytes].concat());
+    let len = (HEADER + bytes.len()) as u32;
+    let ends = [&[0], cuts, &[len]].concat();
+    for (part, ends) in (first..).zip(ends.windows(2)) {
+        let flags = if ends[1] == len { 0 } else { NEXT };
+        frontend.descriptor(1, part, at + u64::from(ends[0]), ends[1] - ends[0], flags, part + 1);
+    }
+    frontend.push(1, first);
+}
+
 /// Frames from the guest, in chains of one to three descriptors, over many rounds of the ring.
 #[test]
 fn frames_leave_in_order_over_many_rounds() {
@@ -36,16 +51,8 @@ fn frames_leave_in_order_over_many_rounds() {
             let burst: Vec<_> =
                 (0..2).map(|more| frame(seed.wrapping_mul(2) + more, 100 + usize::from(seed))).collect();
             for (index, bytes) in burst.iter().enumerate() {
-                let at = BUFFERS + 0x2000 * index as u64;
-                frontend.write(at, &[NO_HEADER.to_vec(), bytes.clone()].concat());
-                let (first, len) = (4 * index as u16, (HEADER + bytes.len()) as u32);
-                let cuts = if seed % 3 == 0 { vec![0, len] } else { vec![0, 12, 20 + u32::from(seed % 7), len] };
-                for (part, ends) in cuts.windows(2).enumerate() {
-                    let last = part + 2 == cuts.len();
-                    let (flags, at) = (if last { 0 } else { NEXT }, at + u64::from(ends[0]));
-                    frontend.descriptor(1, first + part as u16, at, ends[1] - ends[0], flags, first + part as u16 + 1);
-                }
-                frontend.push(1, first);
+                let cuts = if seed % 3 == 0 { vec![] } else { vec![12, 20 + u32::from(seed % 7)] };
+                transmit_in_parts(&mut frontend, 4 * index as u16, bytes, &cuts);
             }
             let taken: Vec<_> = backend.take().into_iter().map(|(frame, _)| frame).collect();
             assert_eq!(taken, burst, "round {seed}");
@@ -54,7 +61,8 @@ fn frames_leave_in_order_over_many_rounds() {
     }
 }
 
-/// With IN_ORDER one used descriptor stands for a burst of the transmit queue; without it each chain has its own.
+/// With IN_ORDER one used descriptor, the first, stands for a burst of the transmit queue, and the others are marked;
+/// without it each chain has its own.
 #[test]
 fn a_burst_in_order_becomes_used_by_one_descriptor() {
     for (features, each) in [(PACKED, true), (PACKED | F_IN_ORDER, false)] {
@@ -63,7 +71,7 @@ fn a_burst_in_order_becomes_used_by_one_descriptor() {
         assert_eq!(backend.take().len(), 4);
         let used: Vec<_> = (0..5).map(|number| frontend.used_packed(1, number).map(|(id, ..)| id)).collect();
         let all = [Some(0), Some(1), Some(2), Some(3), None];
-        assert_eq!(used, if each { all } else { [Some(3), None, None, None, None] });
+        assert_eq!(used, if each { all } else { [Some(3), Some(3), Some(3), Some(3), None] });
         // And a burst of the receive queue has the lengths.
         (0..2).for_each(|index| frontend.post_buffer(index, 2048));
         (0..2).for_each(|seed| assert_eq!(backend.put(&frame(seed, 300), Offload::default()).refusal, None));
@@ -156,8 +164,7 @@ fn kicks_are_enabled_only_before_sleep() {
             assert_eq!(device_area(&frontend, 1).1, DISABLE);
             assert!(!backend.port.enable_notifications(wanted));
             let offset = (round % SIZE) | if (round / SIZE).is_multiple_of(2) { 1 << 15 } else { 0 };
-            // The offset is the entry's; where it is not asked for, it is kept with all bits inverted.
-            assert_eq!(device_area(&frontend, 1), (if flags == DESC { offset } else { !offset }, flags));
+            assert_eq!(device_area(&frontend, 1), (if flags == DESC { offset } else { 0 }, flags));
             backend.port.disable_notifications();
             frontend.transmit(0, NO_HEADER, &frame(0, 80));
             assert!(backend.port.enable_notifications(wanted), "a frame arrived before the worker sleeps");
@@ -211,48 +218,108 @@ fn stopping_a_ring_returns_its_place_and_wrap_counter() {
         let half = (number % 8) | if (number / 8).is_multiple_of(2) { 1 << 15 } else { 0 };
         let base = half << 16 | half;
         assert_eq!(frontend.reply(), [1u32.to_ne_bytes(), base.to_ne_bytes()].concat());
-        // The ring starts with the first kick after that. The entry in the device area counts or, if there is none, what
-        // the frontend sends.
-        if number % 2 == 0 && base != 0 {
-            frontend.write(ring(1)[2], &[0; 4]);
-            frontend.send_words(SET_VRING_BASE, &[1, base]);
-        } else {
-            frontend.send_words(SET_VRING_BASE, &[1, 1 << 15]);
-        }
+        // The ring starts with the first kick after that. What the frontend sends may be older than the ring.
+        frontend.send_words(SET_VRING_BASE, &[1, if number % 2 == 0 { base } else { 1 << 15 }]);
         frontend.send_longs(SET_VRING_KICK, &[1], &[frontend.kicks[1].as_raw_fd()]);
         backend.settle();
     }
 }
 
-/// The frontend knows only where its rings began.
-#[test]
-fn a_restarted_backend_resumes_where_it_stopped() {
-    for features in [PACKED, PACKED | F_IN_ORDER | F_EVENT_IDX] {
-        for sent in 0..20 {
-            let (_dir, path, mut backend, mut frontend) = connected(features, SIZE);
-            for _ in 0..sent {
-                frontend.transmit(0, NO_HEADER, &frame(0, 100));
-                assert_eq!(backend.take().len(), 1);
-                assert_eq!(frontend.completed(1).len(), 1);
-            }
-            (1..4).for_each(|seed| frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 100)));
-            backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(0));
-            backend.port.consume(1);
-            if sent % 2 == 0 {
-                backend.port.flush(Nanos(0));
-                backend.port.enable_notifications(Wanted { frames: true, room: true });
-            }
-            drop(backend);
-            let mut backend = Backend::listen(&path, 1);
-            let mut frontend = frontend.reconnect(&path);
-            frontend.set_up(features, 2);
-            backend.until_up();
-            assert_eq!(backend.take(), [2, 3].map(|seed| (frame(seed, 100), Offload::default())));
-            assert_eq!(frontend.completed(1), [(1, 0), (2, 0), (3, 0)]);
-            frontend.post_buffer(0, 2048);
-            assert_eq!(backend.put(&frame(1, 100), Offload::default()).refusal, None);
-            assert_eq!(frontend.completed(0), [(0, 112)]);
+/// What the places of a ring hold.
+fn places(frontend: &Frontend, queue: u32) -> Vec<u8> {
+    frontend.read(ring(queue)[0], 16 * usize::from(SIZE))
+}
+
+/// A killed backend, the content of whose device area is lost, and the next one.
+fn killed(backend: Backend, frontend: Frontend, path: &Path, features: u64) -> (Backend, Frontend) {
+    let rings = [0, 1].map(|queue| places(&frontend, queue));
+    drop(backend);
+    // One that is dropped publishes.
+    (0..).zip(&rings).for_each(|(queue, ring_then)| frontend.write(ring(queue)[0], ring_then));
+    (0..2).for_each(|queue| frontend.write(ring(queue)[2], &[0x5a; 4]));
+    let mut backend = Backend::listen(path, 1);
+    let frontend = frontend.reconnect(path);
+    frontend.set_up(features, 2);
+    backend.until_up();
+    (backend, frontend)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// The frontend knows only where its rings began. Chains have one to three descriptors.
+    #[test]
+    fn a_killed_backend_goes_on_where_it_published_last(
+        in_order: bool,
+        sent in proptest::collection::vec(0..3usize, 0..40),
+        waiting in proptest::collection::vec(0..2usize, 0..3),
+        consumed in 0..2usize,
+        flushed: bool,
+    ) {
+        let features = PACKED | F_EVENT_IDX | if in_order { F_IN_ORDER } else { 0 };
+        let (_dir, path, mut backend, mut frontend) = connected(features, SIZE);
+        for (seed, cuts) in sent.iter().enumerate() {
+            transmit_in_parts(&mut frontend, 0, &frame(seed as u8, 100), &[12, 40][..*cuts]);
+            prop_assert_eq!(backend.take().len(), 1);
+            prop_assert_eq!(frontend.completed(1), [(0, 0)]);
+            frontend.post_buffer(seed as u16 % SIZE, 2048);
+            prop_assert_eq!(backend.put(&frame(1, 100), Offload::default()).refusal, None);
+            prop_assert_eq!(frontend.completed(0), [(seed as u32 % u32::from(SIZE), 112)]);
         }
+        for (seed, cuts) in waiting.iter().enumerate() {
+            transmit_in_parts(&mut frontend, 4 * seed as u16, &frame(seed as u8, 100), &[20][..*cuts]);
+        }
+        let consumed = consumed.min(waiting.len());
+        backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(0));
+        backend.port.consume(consumed);
+        if flushed {
+            backend.port.flush(Nanos(0));
+        }
+        let (mut backend, mut frontend) = killed(backend, frontend, &path, features);
+        // What was not published is sent once more.
+        let left = if flushed { consumed } else { 0 }..waiting.len();
+        let expected: Vec<_> = left.map(|seed| (frame(seed as u8, 100), Offload::default())).collect();
+        prop_assert_eq!(backend.take(), expected);
+        let completed: Vec<_> = (0..waiting.len() as u32).map(|seed| (4 * seed, 0)).collect();
+        prop_assert_eq!(frontend.completed(1), completed);
+        frontend.post_buffer(0, 2048);
+        prop_assert_eq!(backend.put(&frame(1, 100), Offload::default()).refusal, None);
+        prop_assert_eq!(frontend.completed(0), [(0, 112)]);
+    }
+
+    /// While no backend is connected, QEMU drops what the guest sends from where it believes the backend to be on; and a
+    /// backend may be killed before it publishes the first entry of a burst, which it does last. The guest gets
+    /// everything back.
+    #[test]
+    fn what_was_completed_out_of_turn_is_skipped(
+        before in 0..20u16,
+        waiting in 1..=SIZE,
+        skipped in 0..SIZE,
+        more in 0..=SIZE,
+    ) {
+        let (_dir, path, mut backend, mut frontend) = connected(PACKED, SIZE);
+        for _ in 0..before {
+            frontend.transmit(0, NO_HEADER, &frame(0, 100));
+            prop_assert_eq!(backend.take().len(), 1);
+            prop_assert_eq!(frontend.completed(1).len(), 1);
+        }
+        (0..waiting).for_each(|id| frontend.transmit(id, NO_HEADER, &frame(0, 100)));
+        for id in skipped..waiting {
+            let number = before + id;
+            let flags = if number & SIZE == 0 { AVAILABLE | USED } else { 0 };
+            let word = [0, 0, id, flags].map(u16::to_le_bytes).concat();
+            frontend.write(ring(1)[0] + 16 * u64::from(number % SIZE) + 8, &word);
+        }
+        let more = waiting..(waiting + more).min(SIZE);
+        more.clone().for_each(|id| frontend.transmit(id, NO_HEADER, &frame(1, 100)));
+        let (mut backend, mut frontend) = killed(backend, frontend, &path, PACKED);
+        let dropped = skipped < waiting;
+        let expected: usize = more.len() + if dropped { 0 } else { usize::from(waiting) };
+        prop_assert_eq!(backend.take().len(), expected);
+        let completed: Vec<_> = (0..more.end.into()).map(|id| (id, 0)).collect();
+        prop_assert_eq!(frontend.completed(1), completed);
+        frontend.transmit(0, NO_HEADER, &frame(2, 100));
+        prop_assert_eq!(backend.take(), [(frame(2, 100), Offload::default())]);
     }
 }
 
@@ -370,12 +437,6 @@ fn a_ring_that_begins_at_0_has_the_wrap_counter_1() {
         frontend.send_words(SET_VRING_BASE, &[queue, 0]);
     }
     backend.until_up();
-    // As if no backend had kept an entry yet.
-    (0..2).for_each(|queue| frontend.write(ring(queue)[2], &[0; 4]));
-    for queue in 0..2u32 {
-        frontend.send_words(SET_VRING_BASE, &[queue, 0]);
-    }
-    backend.settle();
     frontend.transmit(0, NO_HEADER, &frame(1, 200));
     assert_eq!(backend.take(), [(frame(1, 200), Offload::default())]);
 }

@@ -21,10 +21,6 @@ use vhost::vhost_user::message::{FrontendReq as Request, VhostUserProtocolFeatur
 /// Kicks are numbered from here on among the port's descriptors.
 pub(super) const FIRST_KICK: u32 = 16;
 
-/// Where a packed queue begins whose frontend does not say, or says 0, as User-Mode Linux does: at the first entry, with
-/// the wrap counter 1.
-const FIRST_BASE: u16 = 1 << 15;
-
 /// The MTUs of a device (virtio 1.2, section 5.1.4.1).
 const MTU: RangeInclusive<u64> = 68..=65535;
 
@@ -42,7 +38,7 @@ struct Vring {
     call: Option<Arc<Notifier>>,
     error: Option<Notifier>,
     enabled: bool,
-    /// Where the queue stopped, for GET_VRING_BASE, or is to begin.
+    /// Where the queue stopped, or the frontend believes that it did, for GET_VRING_BASE.
     base: Option<u32>,
 }
 
@@ -301,7 +297,7 @@ impl Session {
                     self.stop(index);
                 }
             }
-            // The frontend's idea of where the queue begins: only for packed queues that no backend served before.
+            // The frontend's idea of where the queue begins. The ring itself knows better.
             _ => {
                 let base = message.word(4)?;
                 self.stop(index);
@@ -388,8 +384,7 @@ impl Session {
             return None;
         }
         let (event_idx, indirect, in_order) = (features.event_idx(), features.indirect(), features.in_order());
-        let base = vring.base.filter(|base| *base != 0).map_or(FIRST_BASE, |base| base as u16);
-        Some(Layout { size: vring.size, descriptors, available, used, event_idx, indirect, in_order, base })
+        Some(Layout { size: vring.size, descriptors, available, used, event_idx, indirect, in_order })
     }
 
     fn start_queue(&mut self, index: usize, features: Features, layout: Layout) -> Result<(), Rejection> {

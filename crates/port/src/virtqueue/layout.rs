@@ -20,6 +20,4 @@ pub(crate) struct Layout {
     pub indirect: bool,
     /// VIRTIO_F_IN_ORDER
     pub in_order: bool,
-    /// Where a packed queue begins: an offset and, in the highest bit, the ring wrap counter.
-    pub base: u16,
 }

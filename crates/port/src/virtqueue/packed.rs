@@ -5,10 +5,10 @@
 //! bits are the place in the ring, and the next bit tells whether the ring wrap counter is 1 (the bit is 0) or 0. So
 //! only rings whose size is a power of two are served, which all drivers ask for.
 //!
-//! Unlike a split queue's, this format holds no index from which a restarted backend could resume, and frontends know
-//! only where the queue last started or stopped. So we keep the first entry that is not published in the device area,
-//! whose offset drivers use only if they are asked for a kick by descriptor (2.8.14), and then it is that entry.
+//! Unlike a split queue's, this format holds no index from which a restarted backend could resume; `resume.rs` finds the
+//! entry in the descriptors.
 
+mod resume;
 mod ring;
 
 use super::chain::{self, Direction, INDIRECT, NEXT, WRITE};
@@ -66,8 +66,6 @@ pub(crate) struct Packed<A: Words = Processor> {
     /// which may be taken back.
     used: Box<[Used]>,
     pending: usize,
-    /// What we ask of the driver, without an entry.
-    asked: Event,
     logs: Option<Logs>,
 }
 
@@ -75,19 +73,15 @@ pub(crate) struct Packed<A: Words = Processor> {
 unsafe impl<A: Words> Send for Packed<A> {}
 
 impl<A: Words> Packed<A> {
-    /// A queue that resumes at the entry kept in the device area or, if none is, at `layout.base`.
+    /// A queue that begins at the first entry.
     ///
     /// # Safety
     /// The parts are valid for queues of the layout's size, a power of two, as long as the value lives.
     pub(super) unsafe fn over(parts: Parts<A>, layout: &Layout) -> Packed<A> {
-        let (places, asked) = (Places::of(layout.size), Event::Disable);
+        let places = Places::of(layout.size);
         let used = vec![Used::default(); layout.size.into()].into_boxed_slice();
         let (in_order, head, pending, logs) = (layout.in_order, 0, 0, None);
-        let mut packed = Packed { places, parts, in_order, next: 0, published: 0, head, used, pending, asked, logs };
-        let kept = Event::kept(packed.device().load(Ordering::Relaxed), places);
-        packed.next = kept.unwrap_or_else(|| places.entry(layout.base));
-        packed.published = packed.next;
-        packed
+        Packed { places, parts, in_order, next: 0, published: 0, head, used, pending, logs }
     }
 
     /// What we ask the driver for.
@@ -121,19 +115,22 @@ impl<A: Words> Packed<A> {
         (self.places.is_available(found, entry) && skip < self.most()).then_some(found)
     }
 
-    /// Writes a used descriptor at an entry. Its address is ignored by drivers.
+    /// Writes a used descriptor at an entry. Its address is ignored by drivers. The other descriptors that it stands for
+    /// are marked, the last first, which drivers ignore, too: [`Packed::resume`] needs them.
     #[inline(always)]
     fn write(&self, entry: u16, Used { chain, len }: Used, order: Ordering) {
+        for skip in (1..chain.entries).rev() {
+            let other = entry.wrapping_add(skip);
+            let flags = self.places.used(other);
+            self.word(other, 1).store(Descriptor { len: 0, id: chain.id, flags }.encode(), Ordering::Relaxed);
+        }
         let flags = self.places.used(entry) | if len > 0 { WRITE } else { 0 };
         self.word(entry, 1).store(Descriptor { len, id: chain.id, flags }.encode(), order);
     }
 
-    /// Asks for something in the device area, with the first entry that is not published.
-    fn ask(&mut self, event: Event) {
-        self.asked = event;
-        // Release: a backend that finds the entry there finds all before it used. There are a few instructions between
-        // that and this; a backend killed there leaves a queue that cannot go on.
-        self.device().store(event.encode(self.published, self.places), Ordering::Release);
+    /// Asks for something in the device area.
+    fn ask(&self, event: Event) {
+        self.device().store(event.encode(), Ordering::Relaxed);
         if let Some(logs) = &self.logs {
             logs.device.mark(0, EVENT_BYTES as usize);
         }
@@ -142,9 +139,9 @@ impl<A: Words> Packed<A> {
     /// Logs the used descriptors from an entry on.
     #[cold]
     fn mark_used(&self, logs: &Logs, mut entry: u16) {
-        for used in &self.used[..self.pending] {
+        while entry != self.next {
             logs.descriptors.mark(DESCRIPTOR_BYTES * self.places.place(entry), DESCRIPTOR_BYTES);
-            entry = entry.wrapping_add(used.chain.entries);
+            entry = entry.wrapping_add(1);
         }
     }
 }
@@ -288,9 +285,6 @@ impl<A: Words> Format for Packed<A> {
             self.mark_used(logs, self.published);
         }
         (self.published, self.pending) = (self.next, 0);
-        // A kick by descriptor becomes one by any: the offset is needed for the entry.
-        let asked = if self.asked == Event::Disable { Event::Disable } else { Event::Enable };
-        self.ask(asked);
         // As in a split queue: what was published must be visible before the driver's request is read.
         A::fence(Ordering::SeqCst);
     }
@@ -302,7 +296,7 @@ impl<A: Words> Format for Packed<A> {
         let word = unsafe { &*self.parts.driver }.load(Ordering::Relaxed);
         match Event::of(word) {
             Event::Disable => Request::None,
-            Event::Descriptor if event_idx => Request::Entry(self.places.last(word as u16, self.next)),
+            Event::Descriptor(offset) if event_idx => Request::Entry(self.places.last(offset, self.next)),
             _ => Request::Every,
         }
     }
@@ -314,8 +308,8 @@ impl<A: Words> Format for Packed<A> {
     }
 
     fn enable_kicks(&mut self, event_idx: bool, skip: u16) {
-        let exact = event_idx && skip == 0 && self.next == self.published;
-        self.ask(if exact { Event::Descriptor } else { Event::Enable });
+        let entry = self.next.wrapping_add(skip);
+        self.ask(if event_idx { Event::Descriptor(self.places.offset(entry)) } else { Event::Enable });
     }
 
     fn disable_kicks(&mut self, _event_idx: bool) {
@@ -337,6 +331,7 @@ impl Mapped for Packed {
             let descriptors = device.elsewhere(memory.guest_of(layout.descriptors)?);
             Some(Logs { descriptors, device })
         });
+        packed.resume();
         Ok(packed)
     }
 }

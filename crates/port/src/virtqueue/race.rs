@@ -40,9 +40,6 @@ const PACKED_WRITE: u64 = 2 << 48;
 const AVAILABLE_BIT: u64 = 1 << 55;
 const USED_BIT: u64 = 1 << 63;
 
-/// Where a packed queue begins.
-const WRAP: u16 = 1 << 15;
-
 /// Bytes of a well-behaved frame, and of the header before it.
 const FRAME: u64 = 200;
 const HEADER: u64 = 12;
@@ -108,7 +105,7 @@ impl Guest {
 
 fn ring<F: Mapped>(memory: &GuestMemory) -> Ring<F> {
     let (descriptors, available, used) = (GUEST, GUEST + AVAILABLE, GUEST + USED);
-    let negotiated = Layout { event_idx: true, indirect: true, base: WRAP, ..Layout::default() };
+    let negotiated = Layout { event_idx: true, indirect: true, ..Layout::default() };
     Ring::new(Layout { size: SIZE, descriptors, available, used, ..negotiated }, None, None, memory).unwrap()
 }
 

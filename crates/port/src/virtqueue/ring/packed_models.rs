@@ -42,7 +42,7 @@ impl<A: Modelled> Memory<A> {
             driver: &raw const self.driver,
             device: &raw const self.device,
         };
-        let layout = Layout { size: SIZE, event_idx, base: WRAP as u16, ..Layout::default() };
+        let layout = Layout { size: SIZE, event_idx, ..Layout::default() };
         // SAFETY: tests keep the memory as long as the ring.
         Ring::over(unsafe { Packed::over(parts, &layout) }, &layout, None)
     }
