@@ -3,7 +3,14 @@
 mod alone;
 mod support;
 
-use std::{net::Ipv4Addr, path::Path, process::ExitCode, thread, time::Duration};
+use std::{
+    env,
+    net::Ipv4Addr,
+    path::Path,
+    process::{Child, Command as Process, ExitCode},
+    thread,
+    time::Duration,
+};
 
 use alone::{boot, spec};
 use fairlane_engine::Engine;
@@ -14,7 +21,16 @@ use fairlane_policy::Policy;
 use libtest_mimic::Arguments;
 use support::guest_test;
 
+/// Makes this program a backend with its sockets in this directory, and with packed rings if there is an argument.
+const BACKEND: &str = "FAIRLANE_JOINED_BACKEND";
+
 fn main() -> ExitCode {
+    if let Some(sockets) = env::var_os(BACKEND) {
+        let _engine = engine(Path::new(&sockets), env::args().len() > 1);
+        loop {
+            thread::park();
+        }
+    }
     let tests = vec![
         guest_test("two_uml_guests_exchange_datagrams_and_streams", || exchange(Kind::Uml, Kind::Uml)),
         guest_test("a_qemu_guest_and_a_uml_guest_exchange_datagrams_and_streams", || exchange(Kind::Qemu, Kind::Uml)),
@@ -70,11 +86,34 @@ fn exchange(first: Kind, second: Kind) -> Result<(), Error> {
     second.stop()
 }
 
-/// QEMU reconnects when its backend is back, and its guest, which sends meanwhile, sees only a pause. User-Mode Linux does not
-/// reconnect, so that guest restarts.
+/// A backend that is a process of its own, killed on drop.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(sockets: &Path, packed: bool) -> Daemon {
+        let mut process = Process::new(env::current_exe().unwrap());
+        let mut daemon = Daemon(process.env(BACKEND, sockets).args(packed.then_some("packed")).spawn().unwrap());
+        while !sockets.join("control.sock").exists() {
+            assert!(daemon.0.try_wait().unwrap().is_none(), "the backend ended");
+            thread::sleep(Duration::from_millis(10));
+        }
+        daemon
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// QEMU reconnects when its backend is back, and its guest, which sends while the backend is killed, sees only a pause. User-Mode
+/// Linux does not reconnect, so that guest restarts.
 fn restart(packed: bool) -> Result<(), Error> {
     let sockets = tempfile::tempdir().unwrap();
-    let before = engine(sockets.path(), packed);
+    let before = Daemon::start(sockets.path(), packed);
     let first = guest(Kind::Qemu, packed, 1, sockets.path())?;
     let second = guest(Kind::Uml, packed, 2, sockets.path())?;
     traffic(&first, &second)?;
