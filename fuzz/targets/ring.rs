@@ -33,10 +33,17 @@ fuzz_target!(|input: &[u8]| {
         let mut frontend = Frontend::connect(path, 8);
         let packed = if format & 1 == 0 { 0 } else { F_PACKED };
         let more = [0, F_IN_ORDER, F_EVENT_IDX, F_IN_ORDER | F_EVENT_IDX][usize::from(format >> 1 & 3)];
+        // Before the rings start, or after.
+        let is_filled = format & 8 != 0;
+        if is_filled {
+            fill(&mut frontend, input, packed != 0);
+        }
         frontend.set_up(RICH | packed | more, 2);
         backend.settle();
         assert_eq!(backend.port.status(), Status::Up);
-        fill(&mut frontend, input, packed != 0);
+        if !is_filled {
+            fill(&mut frontend, input, packed != 0);
+        }
         for _ in 0..2 {
             backend.put(&frame(0, 1500), Offload::default());
             backend.put(&tcp_frame(4000), tcp_offload(Some(1400)));

@@ -16,7 +16,7 @@ use alone::{boot, spec};
 use fairlane_engine::Engine;
 use fairlane_engine::snapshot::{State, VifState};
 use fairlane_lab::{Backend, Command, Error, Guest, GuestSpec, Kind, Nic, Outcome};
-use fairlane_load::{ReceiveSpec, Received, Sent, tcp, udp};
+use fairlane_load::{ReceiveSpec, Received, Sent, ping, tcp, udp};
 use fairlane_policy::Policy;
 use libtest_mimic::Arguments;
 use support::guest_test;
@@ -133,6 +133,11 @@ fn restart(packed: bool) -> Result<(), Error> {
         }
         thread::sleep(Duration::from_millis(100));
     }
+    // The guest may notice a little later that its link is up.
+    let to = Ipv4Addr::new(10, 0, 0, 2);
+    let ping = ping::Spec { to, count: 20, interval: 0.1, patience: 5.0 };
+    let Outcome::RoundTrips(trips) = first.agent().run(Command::Ping(ping))? else { panic!("round trips") };
+    assert!(trips.lost() < 20, "the guest does not reach the other again");
     traffic(&first, &second)?;
     first.stop()?;
     second.stop()
