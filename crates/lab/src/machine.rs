@@ -78,11 +78,11 @@ pub trait Machine {
     fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
         Ok(Vec::new())
     }
-    /// The backend's counters of each guest's card, by the card's name; empty for a backend that has none.
+    /// The backend's counters of each guest's card and of the uplink, by a name for the result; empty for a backend that has none.
     ///
     /// # Errors
     /// Those of the request.
-    fn vifs(&self) -> Result<BTreeMap<String, Value>, Error> {
+    fn counters(&self) -> Result<BTreeMap<String, Value>, Error> {
         Ok(BTreeMap::new())
     }
     /// Files with the emulator's counts up to each mark so far ([`crate::path::Counts`]). The first mark was made before any

@@ -244,8 +244,8 @@ impl Runner<'_> {
                 Next::TooWide(width) => break Some(width),
             }
         };
-        for (name, counters) in machine.vifs()? {
-            record.note(&format!("vif {name}"), counters.to_string());
+        for (name, counters) in machine.counters()? {
+            record.note(&name, counters.to_string());
         }
         case.procedure.conclude(&case.topology, &mut record);
         Ok((record, too_wide))

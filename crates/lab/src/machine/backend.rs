@@ -75,15 +75,19 @@ pub(super) fn enable_early_ack(dom0: &Agent, guest: &str) -> Result<(), Error> {
     dom0.await_output(&[PROGRAM, "ctl", "--json", "set", &card, "early_ack=true"], "null").map(drop)
 }
 
-/// The counters of each guest's card in Fairlane's snapshot, with waiting times and early ack's counters.
-pub(super) fn vifs(dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
+/// The counters in Fairlane's snapshot: those of each guest's card, with waiting times and early ack's counters, and those of the
+/// link's uplink, with the frames that were lost before Fairlane saw them.
+pub(super) fn counters(dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
     let text = dom0.output(&[PROGRAM, "ctl", "--json", "show"])?;
     let snapshot: Value = serde_json::from_str(&text).map_err(|error| Error::Failed {
         guest: dom0.name().to_owned(),
         reason: format!("`fairlane ctl --json show` answered {text:?}: {error}"),
     })?;
-    let vifs = snapshot["vifs"].as_array().into_iter().flatten();
-    Ok(vifs.map(|vif| (vif["name"].as_str().unwrap_or_default().to_owned(), vif.clone())).collect())
+    let all = |key: &str| snapshot[key].as_array().into_iter().flatten();
+    let name = |what: &Value| what["name"].as_str().unwrap_or_default().to_owned();
+    let vifs = all("vifs").map(|vif| (format!("vif {}", name(vif)), vif.clone()));
+    let uplinks = all("links").map(|link| (format!("uplink of {}", name(link)), link["uplink"].clone()));
+    Ok(vifs.chain(uplinks).collect())
 }
 
 /// The host's command that sets the weights of guests' cards while Fairlane runs, as a toolstack would. Guests are created in order,

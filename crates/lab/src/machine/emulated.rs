@@ -30,8 +30,8 @@ pub(super) trait Host {
         Ok(Vec::new())
     }
 
-    /// As [`Machine::vifs`].
-    fn vifs(&self, _: &Agent) -> Result<BTreeMap<String, Value>, Error> {
+    /// As [`Machine::counters`].
+    fn counters(&self, _: &Agent) -> Result<BTreeMap<String, Value>, Error> {
         Ok(BTreeMap::new())
     }
 }
@@ -54,8 +54,8 @@ impl<H: Host> Machine for Emulated<H> {
         self.host.cpu_time(self.pc.host())
     }
 
-    fn vifs(&self) -> Result<BTreeMap<String, Value>, Error> {
-        self.host.vifs(self.pc.host())
+    fn counters(&self) -> Result<BTreeMap<String, Value>, Error> {
+        self.host.counters(self.pc.host())
     }
 
     fn marks(&self) -> Vec<PathBuf> {

@@ -214,10 +214,10 @@ impl Host for Dom0 {
         domains.map(time).collect()
     }
 
-    fn vifs(&self, dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
+    fn counters(&self, dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
         match self.backend {
             Backend::Kernel => Ok(BTreeMap::new()),
-            Backend::Fairlane => backend::vifs(dom0),
+            Backend::Fairlane => backend::counters(dom0),
         }
     }
 }
