@@ -11,9 +11,10 @@ use fairlane_core::time::Nanos;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Blocks of the receive ring: 480 frames. Nothing pushes back on the wire, so it must hold the frames that arrive
-/// while the worker waits for its CPU.
-const RECEIVE: usize = 16;
+/// Blocks of the receive ring: 1,020 frames in 68 MiB. Nothing pushes back on the wire, so it must hold the frames that
+/// arrive while the worker waits for its CPU: as many as Linux keeps for a tap or for a CPU (`txqueuelen` and
+/// `netdev_max_backlog`, 1,000).
+const RECEIVE: usize = 34;
 
 /// Blocks of the transmit ring: 120 frames. Frames in it have left the scheduler's control.
 const TRANSMIT: usize = 4;

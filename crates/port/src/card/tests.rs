@@ -217,7 +217,7 @@ fn frames_without_a_free_slot_are_counted() {
     in_namespace(|| {
         let mut card = pair();
         let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
-        for _ in 0..600 {
+        for _ in 0..1200 {
             socket.send_to(&[1; 10], "10.9.0.2:9").unwrap();
         }
         let mut burst = Burst::new();
@@ -230,8 +230,8 @@ fn frames_without_a_free_slot_are_counted() {
         // Later frames report the loss.
         socket.send_to(&[1; 10], "10.9.0.2:9").unwrap();
         assert!(card.waiting(Nanos(0)));
-        assert_eq!(taken, 480);
-        assert!(card.lost().get(DropReason::RingFull) >= 120, "{:?}", card.lost());
+        assert_eq!(taken, 1020);
+        assert!(card.lost().get(DropReason::RingFull) >= 180, "{:?}", card.lost());
     });
 }
 
