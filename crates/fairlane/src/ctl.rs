@@ -191,7 +191,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             answer(json, &saved, &format!("{} written\n", saved.display()))
         }
         Command::Reload { file } => {
-            let changes = client.load(&policy_file::files(&file)?)?;
+            let files = policy_file::files(&file).map_err(|error| anyhow::anyhow!("{error}"))?;
+            let changes = client.load(&files)?;
             answer(json, &changes, &format!("{}\n", figures::count(changes, "change")))
         }
         Command::Flows(Flows::Export { vif, file }) => {

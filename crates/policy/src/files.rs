@@ -50,8 +50,13 @@ impl File {
         }
     }
 
+    /// Its name in its directory, which a client may reach by another path than the backend.
+    fn base_name(&self) -> &str {
+        Path::new(&self.name).file_name().and_then(|name| name.to_str()).unwrap_or(&self.name)
+    }
+
     fn is_saved(&self) -> bool {
-        Path::new(&self.name).file_name().is_some_and(|name| name == SAVED)
+        self.base_name() == SAVED
     }
 }
 
@@ -90,7 +95,7 @@ impl From<Policy> for Loaded {
 impl Files {
     /// Puts drop-ins into their order: by name, and [`SAVED`] last.
     pub fn new(policy: File, mut drop_ins: Vec<File>) -> Files {
-        drop_ins.sort_by(|a, b| (a.is_saved(), &a.name).cmp(&(b.is_saved(), &b.name)));
+        drop_ins.sort_by(|a, b| (a.is_saved(), a.base_name()).cmp(&(b.is_saved(), b.base_name())));
         Files { policy, drop_ins }
     }
 
@@ -158,19 +163,19 @@ impl Files {
     }
 
     fn find(&self, name: &str) -> Option<&File> {
-        self.drop_ins.iter().find(|file| file.name == name)
+        self.drop_ins.iter().find(|file| file.base_name() == name)
     }
 
     /// The names of drop-ins that are different in `former`, or only in one of both.
     fn changed(&self, former: &Files) -> Vec<String> {
-        let names: BTreeSet<&str> =
-            self.drop_ins.iter().chain(&former.drop_ins).map(|file| file.name.as_str()).collect();
-        names.into_iter().filter(|name| self.find(name) != former.find(name)).map(str::to_owned).collect()
+        let names: BTreeSet<&str> = self.drop_ins.iter().chain(&former.drop_ins).map(File::base_name).collect();
+        let content = |files: &Files, name| files.find(name).map(|file| (file.text.clone(), file.unreadable.clone()));
+        names.into_iter().filter(|name| content(self, name) != content(former, name)).map(str::to_owned).collect()
     }
 
     /// The same with another version of a drop-in, or without it.
     fn with(&self, name: &str, version: Option<File>) -> Files {
-        let others = self.drop_ins.iter().filter(|file| file.name != name).cloned();
+        let others = self.drop_ins.iter().filter(|file| file.base_name() != name).cloned();
         Files::new(self.policy.clone(), others.chain(version).collect())
     }
 }

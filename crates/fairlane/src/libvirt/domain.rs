@@ -1,6 +1,7 @@
 //! A guest's vhostuser interfaces, from libvirt's XML.
 
 use anyhow::bail;
+use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::name::{Namespace, ResolveResult};
 use quick_xml::reader::NsReader;
@@ -8,7 +9,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// The namespace of Fairlane's own elements in `<metadata>`.
-const OURS: &[u8] = b"urn:fairlane:1";
+const OURS: &str = "urn:fairlane:1";
 
 /// A vhostuser interface.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -77,15 +78,13 @@ pub(super) fn interfaces(xml: &str) -> anyhow::Result<Vec<Interface>> {
             _ => continue,
         };
         let attributes = attributes(&element)?;
-        path.push(String::from_utf8_lossy(element.local_name().as_ref()).into_owned());
+        path.push(element.local_name().into_inner().to_owned());
         if path[0] != "domain" {
             bail!("it is a <{}>, not a <domain>", path[0]);
         }
         if is_ours && is_at(&path, &["domain", "metadata", "vif"]) {
             let mut attributes = attributes.clone();
-            let Some(name) = attributes.remove("name") else {
-                bail!("<vif> of {} needs a name", String::from_utf8_lossy(OURS))
-            };
+            let Some(name) = attributes.remove("name") else { bail!("<vif> of {OURS} needs a name") };
             let mut keys: Vec<_> = attributes.into_iter().filter(|(key, _)| !key.starts_with("xmlns")).collect();
             keys.sort();
             own.insert(name, keys);
@@ -164,8 +163,8 @@ fn attributes(element: &BytesStart<'_>) -> anyhow::Result<Attributes> {
     let mut all = Attributes::new();
     for attribute in element.attributes() {
         let attribute = attribute?;
-        let key = String::from_utf8_lossy(attribute.key.as_ref()).into_owned();
-        all.insert(key, attribute.unescape_value()?.into_owned());
+        let key = attribute.key.into_inner().to_owned();
+        all.insert(key, attribute.normalized_value(XmlVersion::Implicit1_0)?.into_owned());
     }
     Ok(all)
 }

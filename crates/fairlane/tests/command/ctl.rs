@@ -96,7 +96,7 @@ fn reloads_a_policy_or_keeps_the_old_one() {
     assert_refused(&workspace.ctl("reload bad.toml"), 1, problems);
     let shown: serde_json::Value = serde_json::from_str(&workspace.ctl("show --json").out).unwrap();
     assert_eq!(shown["vifs"][0]["weight"], 70);
-    let gone = "cannot read gone.toml: No such file or directory (os error 2)\n";
+    let gone = "cannot read policy gone.toml: No such file or directory (os error 2)\n";
     assert_refused(&workspace.ctl("reload gone.toml"), 1, gone);
 }
 

@@ -178,6 +178,7 @@ fn a_guest_of_libvirt_has_its_card_and_its_bandwidth() {
         let saved = std::fs::read_to_string(workspace.path("policy.d/saved.toml")).unwrap();
         assert!(!saved.contains("web"), "{saved}");
 
+        done(&virsh(&["undefine", "web"]));
         // A guest whose guarantee cannot be given does not start, and libvirt shows the reason.
         workspace.write("web.xml", &GUEST.replace("weight='300'", "min_rate='2Gbit/s' max_rate='none'"));
         done(&virsh(&["define", &file("web.xml")]));

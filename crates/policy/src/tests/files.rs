@@ -55,17 +55,17 @@ fn a_wrong_drop_in_is_named_and_the_rest_is_loaded() {
     // Each former state stays in force, whatever is wrong with the newer one; what is right is loaded.
     let good = files(&[("a.toml", &a), ("b.toml", &vif("b", "weight = 3"))]).load(&first.files).unwrap();
     assert_eq!((names(&good), said(&good.problems).len()), (vec!["a", "b"], 0));
-    let unreadable = File::unreadable("p.d/a.toml", "Permission denied");
-    let newer = Files::new(
-        File::new("p.toml", LAN),
-        vec![unreadable, File::new("p.d/b.toml", vif("b", "weight = 0")), File::new("p.d/c.toml", vif("c", ""))],
-    );
+    // They may be read by another path.
+    let unreadable = File::unreadable("/etc/p.d/a.toml", "Permission denied");
+    let (b, c) = (vif("b", "weight = 0"), vif("c", ""));
+    let newer = vec![unreadable, File::new("/etc/p.d/b.toml", b), File::new("/etc/p.d/c.toml", c)];
+    let newer = Files::new(File::new("/etc/p.toml", LAN), newer);
     let newer = newer.load(&good.files).unwrap();
     assert_eq!(names(&newer), ["a", "b", "c"]);
     assert_eq!(newer.policy.vifs[1].shares.tx.weight, 3);
     assert_eq!(
         said(&newer.problems),
-        ["p.d/a.toml:1: cannot be read: Permission denied", "p.d/b.toml:4: weight must be 1 to 10000, not 0"]
+        ["/etc/p.d/a.toml:1: cannot be read: Permission denied", "/etc/p.d/b.toml:4: weight must be 1 to 10000, not 0"]
     );
 }
 
