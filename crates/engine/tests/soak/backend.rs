@@ -264,6 +264,7 @@ impl Backend {
                 | Change::RxRate { .. }
                 | Change::Tenant { .. }
                 | Change::AddVif(_) => {}
+                Change::AddLink(_) | Change::RemoveLink { .. } => unreachable!("the scenario has one link"),
             }
             if !matches!(change, Change::RemoveVif { .. } | Change::AddVif(_) | Change::EarlyAck { .. }) {
                 self.ledger.excuse(now);
