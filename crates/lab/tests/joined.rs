@@ -135,7 +135,7 @@ fn restart(packed: bool) -> Result<(), Error> {
     }
     // The guest may notice a little later that its link is up.
     let to = Ipv4Addr::new(10, 0, 0, 2);
-    let ping = ping::Spec { to, count: 20, interval: 0.1, patience: 5.0 };
+    let ping = ping::Spec { to, count: 20, interval: 0.1, patience: 2.0 };
     let Outcome::RoundTrips(trips) = first.agent().run(Command::Ping(ping))? else { panic!("round trips") };
     assert!(trips.lost() < 20, "the guest does not reach the other again");
     traffic(&first, &second)?;
