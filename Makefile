@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 MPI := $(TARGET)/$(HOST)/agent/all-to-all
 
-.PHONY: all demo lab platforms claims test debug lint deny cargo-deny bench fuzz soak soak-guests kills race miri proofs agent plugin mpi guests peers \
+.PHONY: all demo lab platforms claims test debug lint deny cargo-deny cargo-deb deb deb-test bench fuzz soak soak-guests kills race miri proofs agent plugin mpi guests peers \
 	clean
 
 all: agent plugin mpi
@@ -24,7 +24,7 @@ plugin: $(PLUGIN)
 
 $(PLUGIN): crates/lab/plugin/path-length.c
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $<
+	$(CC) -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -Werror -shared -fPIC -s -o $@ $<
 
 # The MPI exchange program, for guests that have Open MPI, built beside the agent.
 mpi: $(MPI)
@@ -32,7 +32,7 @@ mpi: $(MPI)
 $(MPI): crates/lab/mpi/all-to-all.c
 	@deploy/need /usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h libopenmpi-dev
 	@mkdir -p $(@D)
-	mpicc.openmpi -std=c11 -O2 -Wall -Wextra -Werror -o $@ $<
+	mpicc.openmpi -std=c11 -O2 -Wall -Wextra -Werror -s -o $@ $<
 
 # Programs that run guests; installed only if they are missing.
 guests:
@@ -120,6 +120,7 @@ claims: guests all
 test: guests plugin mpi
 	@deploy/need dpdk-testpmd dpdk-dev
 	@deploy/need haproxy haproxy
+	@deploy/need /usr/lib/python3/dist-packages/jsonschema python3-jsonschema
 	@deploy/need orterun openmpi-bin
 	@deploy/need nft nftables
 	@deploy/need chromedriver chromium-driver
@@ -147,6 +148,31 @@ deny: cargo-deny
 
 cargo-deny:
 	@command -v cargo-deny > /dev/null || $(CARGO) install --quiet --locked --debug cargo-deny
+
+# The Debian packages fairlane and fairlane-lab, in $(TARGET)/debian. PROFILE=debug makes the first of the build that tests use, quickly.
+PROFILE ?= release
+EXTRAS := $(TARGET)/$(PROFILE)/deb
+DEB := $(CARGO) deb --quiet --no-build --offline --locked --output $(TARGET)/debian/
+deb: cargo-deb agent plugin mpi
+	$(CARGO) build --quiet --package fairlane $(if $(filter release,$(PROFILE)),--release)
+	$(MAKE) extras
+	$(DEB) --package fairlane $(if $(filter release,$(PROFILE)),,--profile dev --fast) --strip
+	$(DEB) --package fairlane-lab --target $(HOST) --profile agent
+
+# What the program itself prints for its package.
+extras:
+	rm -rf $(EXTRAS)
+	mkdir -p $(EXTRAS)/man
+	$(TARGET)/$(PROFILE)/fairlane man $(EXTRAS)/man
+	gzip -9n $(EXTRAS)/man/*
+	gzip -9n < CHANGELOG.md > $(EXTRAS)/changelog.gz
+	$(TARGET)/$(PROFILE)/fairlane schema > $(EXTRAS)/policy.schema.json
+	for shell in bash zsh fish; do \
+		$(TARGET)/$(PROFILE)/fairlane completions $$shell > $(EXTRAS)/fairlane.$$shell || exit 1; \
+	done
+
+cargo-deb:
+	@command -v cargo-deb > /dev/null || $(CARGO) install --quiet --locked --debug cargo-deb
 
 # Fairlane beside its peers: about seven minutes after the build, by its own estimate. Writes out/bench/result.json and report.html.
 bench: peers all

@@ -13,6 +13,8 @@ mod ctl;
 mod demo;
 mod doctor;
 mod figures;
+mod host;
+mod init;
 mod lab;
 mod libvirt;
 mod load;
@@ -22,6 +24,7 @@ mod out;
 mod policy_file;
 mod report;
 mod save;
+mod schema;
 mod top;
 mod up;
 
@@ -40,7 +43,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Up(up::Args),
+    Init(init::Args),
     Check(check::Args),
+    Schema(schema::Args),
     Ctl(ctl::Args),
     Top(top::Args),
     Demo(demo::Args),
@@ -59,7 +64,9 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Up(args) => up::run(args),
+        Command::Init(args) => init::run(args),
         Command::Check(args) => check::run(args),
+        Command::Schema(args) => schema::run(args),
         Command::Ctl(args) => ctl::run(args),
         Command::Top(args) => top::run(args),
         Command::Demo(args) => match demo::run(args) {

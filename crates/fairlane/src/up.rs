@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// What to log, in the syntax of RUST_LOG, which it overrides: error, warn, info, debug, or fairlane_engine=debug,info
     #[arg(long, value_name = "FILTER", value_parser = filter)]
     log: Option<String>,
+    /// The form of a log line: text, or a JSON object with a member for each field
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: log::Format,
     /// Keep capabilities, paths and system calls that serving does not need; by default they are dropped at startup
     #[arg(long)]
     unconfined: bool,
@@ -47,7 +50,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     // Before the first thread starts, so that every thread inherits the blocked signals: only `serve` waits for them.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
     signals.thread_block().context("cannot block signals")?;
-    let _log = log::start(filter).context("cannot start the log")?;
+    let _log = log::start(filter, args.log_format).context("cannot start the log")?;
     log_wrong(&loaded.problems);
     let engine = Engine::start(loaded)?;
     if args.unconfined {

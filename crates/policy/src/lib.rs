@@ -15,6 +15,7 @@ mod found;
 mod parse;
 pub mod problem;
 mod rules;
+mod schema;
 mod section;
 mod setting;
 mod shares;
@@ -30,6 +31,7 @@ pub use files::{File, Files, Loaded, SAVED, drop_in_directory};
 pub use fixed::Fixed;
 pub use found::Terms;
 pub use parse::{CONTROL, renamed_keys};
+pub use schema::schema;
 pub use setting::{LinkSetting, Setting, SettingError, VifSetting};
 pub use shares::{Direction, ShareSetting, Shares};
 

@@ -23,6 +23,26 @@ pub(super) const IDLE_TIMEOUT: Nanos = Nanos::from_millis(100);
 /// The default credit interval of Linux xen-netback, if xenstore's `rate` has none.
 pub(super) const REFILL: Nanos = Nanos::from_millis(50);
 
+/// The numbers that each key allows.
+pub(super) const WEIGHTS: RangeInclusive<i64> = 1..=10_000;
+pub(super) const FRAMES: RangeInclusive<i64> = 1..=1_000_000_000;
+pub(super) const FRAME_BURSTS: RangeInclusive<i64> = 1..=1_000_000;
+pub(super) const QUEUES: RangeInclusive<i64> = 1..=16;
+/// A core's number, below Linux's CPU_SETSIZE.
+pub(super) const CPUS: RangeInclusive<i64> = 0..=1023;
+/// The number of a user or a group. The largest number means "none" (chown(2)).
+pub(super) const ACCOUNTS: RangeInclusive<i64> = 0..=u32::MAX as i64 - 1;
+
+/// The schedulers.
+pub(super) const SCHEDULERS: [&str; 3] = ["fair", "wrr", "netback"];
+
+/// The longest name of a link, tenant or vif, in bytes.
+pub(super) const NAME: usize = 32;
+/// The longest name of a network interface: shorter than IFNAMSIZ.
+pub(super) const INTERFACE: usize = 15;
+/// The longest path of a Unix socket: it must fit into `sun_path` with a final zero.
+pub(super) const PATH: usize = 107;
+
 /// The default burst of a vif in bytes: 10 ms of its `max_rate`, at least 64 KiB.
 pub(super) fn default_burst(max_rate: Option<u64>) -> u64 {
     (max_rate.unwrap_or(0) / 800).max(64 << 10)
@@ -117,7 +137,7 @@ pub(super) fn min_rate(value: &DeValue) -> Result<u64, Phrase> {
 }
 
 pub(super) fn weight(value: &DeValue) -> Result<u32, Phrase> {
-    number(value, 1..=10_000).map(|weight| weight as u32)
+    number(value, WEIGHTS).map(|weight| weight as u32)
 }
 
 /// Frames a second, or `"none"`.
@@ -125,21 +145,20 @@ pub(super) fn frames(value: &DeValue) -> Result<Option<u64>, Phrase> {
     if value.as_str() == Some("none") {
         return Ok(None);
     }
-    let frames = number(value, 1..=1_000_000_000).map(|frames| Some(frames as u64));
+    let frames = number(value, FRAMES).map(|frames| Some(frames as u64));
     frames.map_err(|wrong| wrong.replacen(", not ", " or \"none\", not ", 1))
 }
 
 pub(super) fn frame_burst(value: &DeValue) -> Result<u64, Phrase> {
-    number(value, 1..=1_000_000).map(|frames| frames as u64)
+    number(value, FRAME_BURSTS).map(|frames| frames as u64)
 }
 
 pub(super) fn queues(value: &DeValue) -> Result<u16, Phrase> {
-    number(value, 1..=16).map(|queues| queues as u16)
+    number(value, QUEUES).map(|queues| queues as u16)
 }
 
-/// A core's number, below Linux's CPU_SETSIZE.
 pub(super) fn cpu(value: &DeValue) -> Result<usize, Phrase> {
-    number(value, 0..=1023).map(|cpu| cpu as usize)
+    number(value, CPUS).map(|cpu| cpu as usize)
 }
 
 pub(super) fn burst(value: &DeValue) -> Result<u64, Phrase> {
@@ -202,7 +221,7 @@ fn word(value: &DeValue, longest: usize) -> Result<String, Phrase> {
 }
 
 pub(super) fn name(value: &DeValue) -> Result<String, Phrase> {
-    word(value, 32)
+    word(value, NAME)
 }
 
 /// A tenant's name, or `"none"`.
@@ -210,35 +229,35 @@ pub(super) fn tenant(value: &DeValue) -> Result<Option<String>, Phrase> {
     if value.as_str() == Some("none") { Ok(None) } else { name(value).map(Some) }
 }
 
-/// The name of a network interface: shorter than IFNAMSIZ, and neither "." nor ".." (`dev_valid_name` in Linux).
+/// The name of a network interface: neither "." nor ".." (`dev_valid_name` in Linux).
 pub(super) fn interface(value: &DeValue) -> Result<String, Phrase> {
-    let name = word(value, 15)?;
+    let name = word(value, INTERFACE)?;
     if name == "." || name == ".." {
         return Err(format!("must be the name of a network interface, not {name:?}"));
     }
     Ok(name)
 }
 
-/// The path of a Unix socket: it must fit into `sun_path` with a final zero.
+/// The path of a Unix socket.
 pub(super) fn socket(value: &DeValue) -> Result<PathBuf, Phrase> {
     let path = text(value)?;
     if path.is_empty() || path.contains('\0') {
         return Err(format!("must be the path of a socket, not {}", shown(value)));
     }
     match path.len() {
-        0..=107 => Ok(PathBuf::from(path)),
-        long => Err(format!("must be at most 107 bytes, the longest path of a Unix socket, not {long} bytes")),
+        0..=PATH => Ok(PathBuf::from(path)),
+        long => Err(format!("must be at most {PATH} bytes, the longest path of a Unix socket, not {long} bytes")),
     }
 }
 
-/// A user or a group: a name that `/etc/passwd` can hold, or a number. The largest number means "none" (chown(2)).
+/// A user or a group: a name that `/etc/passwd` can hold, or a number.
 pub(super) fn account(value: &DeValue) -> Result<Account, Phrase> {
     match value {
         DeValue::String(name) if !name.is_empty() && !name.contains([':', '\n', '\0']) => {
             Ok(Account::Name(name.clone().into_owned()))
         }
         DeValue::String(_) => Err(format!("must be a name such as \"qemu\", or a number, not {}", shown(value))),
-        _ => number(value, 0..=i64::from(u32::MAX) - 1)
+        _ => number(value, ACCOUNTS)
             .map(|number| Account::Number(number as u32))
             .map_err(|wrong| wrong.replacen("must be ", "must be a name in quotes or ", 1)),
     }

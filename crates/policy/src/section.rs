@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Old names of keys with their present names. Old names are still read, and [`super::renamed_keys`] warns of them.
-const RENAMED: [(&str, &str); 1] = [("delay", "idle_timeout")];
+pub(super) const RENAMED: [(&str, &str); 1] = [("delay", "idle_timeout")];
 
 /// The present name of `key` in a table with these keys, if it is an old name.
 pub(super) fn present_name(key: &str, keys: &[&'static str]) -> Option<&'static str> {

@@ -112,7 +112,27 @@ pub fn format_duration(duration: Nanos) -> String {
     DURATION.format(duration.0)
 }
 
+/// A regular expression (ECMA-262) that matches rates.
+pub(crate) fn rate_pattern() -> String {
+    RATE.pattern()
+}
+
+/// A regular expression that matches sizes.
+pub(crate) fn size_pattern() -> String {
+    SIZE.pattern()
+}
+
+/// A regular expression that matches durations.
+pub(crate) fn duration_pattern() -> String {
+    DURATION.pattern()
+}
+
 impl Quantity {
+    fn pattern(&self) -> String {
+        let units: Vec<&str> = self.units.iter().chain(self.also).map(|(name, _)| *name).collect();
+        format!(r"^\s*[0-9]+(\.[0-9]+)?\s*({})\s*$", units.join("|"))
+    }
+
     fn parse(&self, text: &str) -> Result<u64, QuantityError> {
         let text = text.trim();
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -1,5 +1,5 @@
 //! The log of `fairlane up`, on standard error. A worker that logs keeps serving: no thread waits for the reader of the log
-//! ([`queue`]), and lines that guests and the wire can cause are rate-limited ([`rate_limit`]).
+//! ([`queue`]), and lines that guests and the wire can cause are rate-limited ([`rate_limit`]). Lines are text, or JSON objects.
 
 mod queue;
 mod rate_limit;
@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::panic;
+use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
@@ -22,25 +23,36 @@ pub(crate) struct Log {
     queue: Queue,
 }
 
+/// The form of a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// A JSON object: `timestamp`, `level`, `target`, `message`, and a member for each field of the line, such as `vif`.
+    Json,
+}
+
 /// Starts to log what passes the filter. Panics are logged too, since printing one directly could block.
 ///
 /// # Errors
 /// No descriptor can be duplicated or no thread started.
-pub(crate) fn start(filter: EnvFilter) -> io::Result<Log> {
+pub(crate) fn start(filter: EnvFilter, format: Format) -> io::Result<Log> {
     // Not the standard library's handle: a blocked write would hold its lock.
     let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     let limiter = RateLimiter::default();
     let leftovers = limiter.clone();
-    let queue = Queue::start(out, move || {
+    let queue = Queue::start(out, format, move || {
         leftovers.report_due();
         confinement::log_refused();
     })?;
     let lines = queue.clone();
-    let layer = fmt::layer()
-        .with_writer(move || lines.clone())
-        .with_ansi(io::stderr().is_terminal())
-        // If standard error is closed, the backend keeps serving its guests.
-        .log_internal_errors(false);
+    // If standard error is closed, the backend keeps serving its guests.
+    let layer = fmt::layer().with_writer(move || lines.clone()).log_internal_errors(false);
+    let layer = match format {
+        Format::Text => layer.with_ansi(io::stderr().is_terminal()).boxed(),
+        Format::Json => layer.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
+    };
     tracing_subscriber::registry().with(filter).with(limiter.clone()).with(layer).init();
     panic::set_hook(Box::new(|panic| {
         let trace = Backtrace::capture();

@@ -1,8 +1,10 @@
 //! Writes lines to a descriptor that may block for any time, such as a pipe that nobody reads. Lines wait in a bounded queue for a
 //! thread that writes them. If the queue is full, lines are lost and counted, and a line with their number takes their place.
 
+use super::Format;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use fairlane_engine::confinement::{self, Kind};
+use serde_json::json;
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -40,14 +42,14 @@ impl Queue {
     ///
     /// # Errors
     /// No thread can be started.
-    pub(super) fn start(out: File, periodic: impl FnMut() + Send + 'static) -> io::Result<Queue> {
+    pub(super) fn start(out: File, format: Format, periodic: impl FnMut() + Send + 'static) -> io::Result<Queue> {
         let (entries, received) = bounded(CAPACITY);
         let lost = Arc::new(AtomicU64::new(0));
         let unreported = lost.clone();
         let thread = std::thread::Builder::new().name("fairlane-log".to_owned());
         thread.spawn(move || {
             confinement::enter(Kind::Log);
-            write_all(out, &received, &unreported, periodic);
+            write_all(out, format, &received, &unreported, periodic);
         })?;
         Ok(Queue { entries, lost })
     }
@@ -78,20 +80,26 @@ impl Write for Queue {
 }
 
 /// Writes lines until all clones of the queue are dropped.
-fn write_all(mut out: File, received: &Receiver<Entry>, unreported: &AtomicU64, mut periodic: impl FnMut()) {
+fn write_all(
+    mut out: File,
+    format: Format,
+    received: &Receiver<Entry>,
+    unreported: &AtomicU64,
+    mut periodic: impl FnMut(),
+) {
     let mut next = Instant::now() + PERIOD;
     loop {
         // Write errors, such as of a closed pipe, are ignored: there is nowhere to report them.
         match received.recv_deadline(next) {
             Ok(Entry::Line(line, lost)) => {
-                let _ = write_lost(&mut out, lost).and_then(|()| out.write_all(&line));
+                let _ = write_lost(&mut out, format, lost).and_then(|()| out.write_all(&line));
             }
             Ok(Entry::Mark(done)) => {
-                let _ = write_lost(&mut out, unreported.swap(0, Relaxed));
+                let _ = write_lost(&mut out, format, unreported.swap(0, Relaxed));
                 let _ = done.send(());
             }
             Err(end) => {
-                let _ = write_lost(&mut out, unreported.swap(0, Relaxed));
+                let _ = write_lost(&mut out, format, unreported.swap(0, Relaxed));
                 if end == RecvTimeoutError::Disconnected {
                     return;
                 }
@@ -105,14 +113,21 @@ fn write_all(mut out: File, received: &Receiver<Entry>, unreported: &AtomicU64, 
 }
 
 /// Writes how many lines were lost, if any were.
-fn write_lost(out: &mut File, lost: u64) -> io::Result<()> {
+fn write_lost(out: &mut File, format: Format, lost: u64) -> io::Result<()> {
     if lost == 0 {
         return Ok(());
     }
     let mut time = String::new();
     // The line is useful even without the time.
     let _ = SystemTime.format_time(&mut Writer::new(&mut time));
-    writeln!(out, "{time}  WARN {}: {lost} lines were lost: they came faster than they were read", module_path!())
+    let (target, message) = (module_path!(), format!("{lost} lines were lost: they came faster than they were read"));
+    match format {
+        Format::Text => writeln!(out, "{time}  WARN {target}: {message}"),
+        Format::Json => {
+            let line = json!({ "timestamp": time, "level": "WARN", "message": message, "target": target });
+            writeln!(out, "{line}")
+        }
+    }
 }
 
 #[cfg(test)]
@@ -124,7 +139,7 @@ mod tests {
     #[test]
     fn lines_are_written_in_order_and_flushed() {
         let (reader, writer) = io::pipe().unwrap();
-        let mut queue = Queue::start(File::from(std::os::fd::OwnedFd::from(writer)), || {}).unwrap();
+        let mut queue = Queue::start(File::from(std::os::fd::OwnedFd::from(writer)), Format::Text, || {}).unwrap();
         for number in 0..100 {
             writeln!(queue, "{number}").unwrap();
         }
@@ -138,7 +153,7 @@ mod tests {
         let (reader, writer) = io::pipe().unwrap();
         // A page: some dozens of lines.
         fcntl(&writer, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
-        let mut queue = Queue::start(File::from(std::os::fd::OwnedFd::from(writer)), || {}).unwrap();
+        let mut queue = Queue::start(File::from(std::os::fd::OwnedFd::from(writer)), Format::Text, || {}).unwrap();
         for number in 0..10_000 {
             queue.write_all(format!("{number:063}\n").as_bytes()).unwrap();
         }

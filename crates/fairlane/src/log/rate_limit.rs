@@ -1,8 +1,8 @@
-//! A rate limit for the log lines of each vif: a burst, then one line in a while. Lines above the limit are dropped and counted, and
-//! a line with their number takes the place of the next one.
+//! A rate limit for the log lines of each vif and reason: a burst, then one line in a while. Lines above the limit are left out and
+//! counted, and a line with their number takes the place of the next one.
 //!
-//! Lines that guests, frontends and the wire can cause come from ports, so those are limited: per vif if they name one, else per
-//! location in the source.
+//! Lines that guests, frontends and the wire can cause come from ports, so those are limited: per vif and message if they name a vif,
+//! so that a frontend that reconnects all the time does not hide why it is rejected; else per location in the source.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -12,8 +12,8 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-/// Burst, in lines: a guest that starts and stops causes several.
-const BURST: u32 = 20;
+/// Burst, in lines: a guest that starts and stops causes a few of each reason.
+const BURST: u32 = 10;
 
 /// Time after which one more line is admitted.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// The crate of the ports, a prefix of their lines' targets.
 const PORT_CRATE: &str = "fairlane_port";
 
-/// A token bucket per source of lines: `vif=NAME`, or a location. Clones share the buckets.
+/// A token bucket per source of lines: `vif=NAME: MESSAGE`, or a location. Clones share the buckets.
 #[derive(Clone, Default)]
 pub(super) struct RateLimiter(Arc<Mutex<HashMap<String, Bucket>>>);
 
@@ -82,7 +82,7 @@ impl RateLimiter {
 
 fn report(dropped: impl IntoIterator<Item = (String, u64)>) {
     for (source, lines) in dropped {
-        tracing::warn!("{source} logged too much: {lines} lines dropped");
+        tracing::warn!("{source}: {lines} more such lines were left out");
     }
 }
 
@@ -92,20 +92,27 @@ impl<S: Subscriber> Layer<S> for RateLimiter {
         if !metadata.target().starts_with(PORT_CRATE) {
             return true;
         }
-        let mut vif = Vif(None);
-        event.record(&mut vif);
-        // An event's name is its location.
-        self.admits(vif.0.unwrap_or_else(|| metadata.name().to_owned()), Instant::now())
+        let mut line = Line::default();
+        event.record(&mut line);
+        // An event's name is its location. The messages of lines about a vif are constant; what varies are fields.
+        let source = line.vif.map(|vif| format!("vif={vif}: {}", line.message));
+        self.admits(source.unwrap_or_else(|| metadata.name().to_owned()), Instant::now())
     }
 }
 
-/// The vif that a line names.
-struct Vif(Option<String>);
+/// A line's message, and the vif that it names.
+#[derive(Default)]
+struct Line {
+    vif: Option<String>,
+    message: String,
+}
 
-impl Visit for Vif {
+impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if field.name() == "vif" {
-            self.0 = Some(format!("vif={value:?}"));
+        match field.name() {
+            "vif" => self.vif = Some(format!("{value:?}")),
+            "message" => self.message = format!("{value:?}"),
+            _ => {}
         }
     }
 }
@@ -128,7 +135,7 @@ mod tests {
         // Even a line within the limit does not come before the number.
         let later = start + INTERVAL;
         assert_eq!(log(&limiter, "web", 1, later), 0);
-        assert_eq!(limiter.due(later), [("web".to_owned(), 981)]);
+        assert_eq!(limiter.due(later), [("web".to_owned(), u64::from(1000 - BURST) + 1)]);
         assert_eq!(limiter.due(later), []);
         assert_eq!(log(&limiter, "web", 1, later), 0, "the number was a line");
         let later = later + INTERVAL;

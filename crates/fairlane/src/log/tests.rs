@@ -28,7 +28,7 @@ fn run_again(test: &str, log: PipeWriter) -> Option<i32> {
 
 /// Makes a worker panic in a process that logs like `fairlane up`.
 fn fail() {
-    let _log = start(EnvFilter::new("info")).unwrap();
+    let _log = start(EnvFilter::new("info"), Format::Text).unwrap();
     let bridge = Bridge::new("near", Config::default(), sched::build(SchedulerKind::Fair, None, Nanos(0)));
     let worker = Worker::start(vec![bridge], Monotonic::new(), None).unwrap();
     let _ = worker.call(|_| panic!("on purpose"));

@@ -1,6 +1,6 @@
 //! `fairlane check`
 
-use crate::workspace::{Workspace, assert_done, assert_refused};
+use crate::workspace::{Outcome, Workspace, assert_done, assert_refused};
 
 const WRONG: &str = r#"control = "DIR/control.sock"
 [[link]]
@@ -27,6 +27,10 @@ policy.toml: ok
 link  scheduler       rate       min_rates  vifs  uplink
 near  fair       100Mbit/s  20Mbit/s (20%)     1  wire to far
 far   fair            none            none     0  none
+
+link near: guests reach each other, and link far by a wire; together they send 100Mbit/s at most, shared by weight
+link far: guests reach each other, and link near by its wire; what they send is shared by weight, without a limit of the link
+vif web: 100% of near when all send (weight 30 of 30), first 20Mbit/s; a frontend connects at DIR/web.sock
 ";
     assert_done(&workspace.run("check policy.toml"), expected);
 }
@@ -63,6 +67,65 @@ fn a_key_by_its_old_name_is_read_with_a_warning() {
         (outcome.code, outcome.err.as_str()),
         (Some(0), "warning: policy.toml:3: delay is called idle_timeout now\n")
     );
+}
+
+/// A host with a bridge, one of whose ports is a card, and one card that is free.
+const HOST: &str = "mount -t sysfs sysfs /sys && ip link add br0 type bridge && ip link add eth0 type veth peer name far0 && \
+    ip link set eth0 master br0 up && ip link set br0 up && ip address add 10.1.0.1/24 dev br0 && \
+    ip link add eth1 type veth peer name far1 && ip link set eth1 up";
+
+/// Runs a line of shell in namespaces with this host's network. None without root.
+fn on_host(workspace: &Workspace, line: &str) -> Option<Outcome> {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: network namespaces need root");
+        return None;
+    }
+    Some(workspace.run_program("unshare", &["--net", "--mount", "sh", "-c", &format!("{HOST} && {line}")]))
+}
+
+#[test]
+fn what_will_not_work_is_warned_of() {
+    let workspace = Workspace::new();
+    workspace.write(
+        "policy.toml",
+        "control = \"DIR/gone/control.sock\"\n[[link]]\nname = \"lan\"\nuplink = { card = \"eth0\" }\n\
+         [[link]]\nname = \"far\"\nuplink = { xdp = \"eth7\" }\n[[link]]\nname = \"own\"\nuplink = { tap = \"fl0\" }\n",
+    );
+    let fairlane = env!("CARGO_BIN_EXE_fairlane");
+    let check = format!("setpriv --bounding-set=-net_raw {fairlane} check policy.toml");
+    let Some(outcome) = on_host(&workspace, &check) else { return };
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
+    for warning in [
+        "link lan: eth0 is a port of br0, so host and guests would both receive its frames: use a tap in br0, or `ip link set eth0 nomaster`",
+        "link lan: opening it takes CAP_NET_RAW, which this user does not have; fairlane.service has it",
+        "link far: there is no interface eth7: the backend does not start without it",
+        "link own: there is no tap fl0 yet: ",
+        "control: there is no directory DIR/gone: make it",
+    ] {
+        assert!(outcome.out.contains(&format!("\nwarning: {warning}")), "{warning}\n{}", outcome.out);
+    }
+}
+
+#[test]
+fn a_policy_for_this_host_is_written_once_and_works() {
+    let workspace = Workspace::new();
+    let fairlane = env!("CARGO_BIN_EXE_fairlane");
+    let make = format!("ip tuntap add dev fl0 mode tap && ip link set fl0 master br0 up && {fairlane} check policy.toml");
+    let Some(outcome) = on_host(&workspace, &format!("{fairlane} init policy.toml && {make}")) else { return };
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
+    assert!(outcome.out.starts_with("policy.toml: guests reach the bridge br0 by the tap fl0\n"), "{}", outcome.out);
+    let warnings: Vec<&str> = outcome.out.lines().filter(|line| line.starts_with("warning: link")).collect();
+    assert_eq!(warnings, [""; 0], "what it writes works here");
+    let written = std::fs::read_to_string(workspace.path("policy.toml")).unwrap();
+    assert!(written.contains("port of the bridge br0 (its ports now: eth0)"), "{written}");
+
+    workspace.write("policy.toml", "mine");
+    assert_refused(&workspace.run("init policy.toml"), 1, "policy.toml exists: --force replaces it\n");
+    assert_eq!(std::fs::read_to_string(workspace.path("policy.toml")).unwrap(), "mine");
+    let Some(outcome) = on_host(&workspace, &format!("ip link del br0 && {fairlane} init --force policy.toml")) else { return };
+    assert_eq!(outcome.code, Some(0), "{}", outcome.err);
+    let written = std::fs::read_to_string(workspace.path("policy.toml")).unwrap();
+    assert!(written.contains("\nuplink = { card = \"eth"), "{written}");
 }
 
 #[test]

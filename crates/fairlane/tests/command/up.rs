@@ -136,15 +136,38 @@ fn a_frontend_that_reconnects_repeatedly_does_not_fill_the_log() {
     let log = backend.rest_of_log();
     assert_eq!(backend.wait(), Some(0));
     let lines = log.lines().filter(|line| line.contains("frontend") && line.ends_with("vif=web")).count();
-    let dropped: Vec<&str> =
-        log.lines().filter_map(|line| line.split_once("vif=web logged too much: ")).map(|(_, rest)| rest).collect();
-    let numbers = dropped.iter().map(|rest| rest.split_once(' ').unwrap().0.parse::<usize>().unwrap());
+    let left_out = |line: &str| {
+        let (_, rest) = line.split_once("vif=web: ")?;
+        rest.strip_suffix(" more such lines were left out")?.rsplit_once(": ")?.1.parse::<usize>().ok()
+    };
+    let dropped: Vec<usize> = log.lines().filter_map(left_out).collect();
+    let numbers = dropped.iter();
     // Each connection causes one line when it begins and one when it ends. There may be one more, about messages that are delayed
     // because they took the worker long.
     let all = lines + numbers.sum::<usize>();
     assert!((2 * TIMES..=2 * TIMES + 1).contains(&all), "{all}: {log}");
     assert!(lines + dropped.len() < 100, "{lines} lines, and {} about dropped ones", dropped.len());
     assert!(log.contains(": stopped"), "{log}");
+}
+
+#[test]
+fn a_log_of_json_has_a_member_for_each_field() {
+    let workspace = Workspace::with_policy();
+    let mut backend = workspace.up_with("--log-format json", &[]);
+    reconnect(&workspace, 100);
+    backend.signal(Signal::SIGTERM);
+    let log = format!("{}{}", backend.startup_log, backend.rest_of_log());
+    assert_eq!(backend.wait(), Some(0));
+    let lines: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect();
+    let connected = lines.iter().find(|line| line["message"] == "frontend connected").expect("a line");
+    assert_eq!((&connected["vif"], &connected["level"]), (&"web".into(), &"INFO".into()));
+    assert!(connected["timestamp"].is_string() && connected["target"].is_string(), "{connected}");
+    let reasons = ["vif=web: frontend connected: ", "vif=web: frontend "].map(|reason| {
+        let is_it = |line: &&serde_json::Value| line["message"].as_str().is_some_and(|text| text.starts_with(reason));
+        lines.iter().filter(is_it).count()
+    });
+    assert!(reasons[0] >= 1 && reasons[1] > reasons[0], "each reason has its own count of lines left out: {log}");
 }
 
 #[test]

@@ -113,7 +113,17 @@ impl Workspace {
             let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
             child.wait_with_output()
         };
-        let mut outcome = Outcome::from(piped(&mut self.command(arguments)).unwrap());
+        self.outcome(piped(&mut self.command(arguments)).unwrap())
+    }
+
+    /// Runs another program in the directory.
+    pub(crate) fn run_program(&self, program: &str, arguments: &[&str]) -> Outcome {
+        let output = Command::new(program).args(arguments).current_dir(self.0.path()).stdin(Stdio::null()).output();
+        self.outcome(output.unwrap())
+    }
+
+    fn outcome(&self, output: Output) -> Outcome {
+        let mut outcome = Outcome::from(output);
         for text in [&mut outcome.out, &mut outcome.err] {
             *text = text.replace(self.0.path().to_str().unwrap(), "DIR");
         }

@@ -4,6 +4,7 @@ mod live;
 mod properties;
 mod read;
 mod reference;
+mod schema;
 mod units;
 mod wrong;
 

@@ -1,5 +1,9 @@
-//! Checks a policy file and its drop-ins, and summarizes a correct one.
+//! Checks a policy file and its drop-ins; says what a correct one does, and what of it will not work on this host.
 
+mod explain;
+mod warnings;
+
+use crate::host::Host;
 use crate::out;
 use crate::policy_file::{self, PolicyError};
 use fairlane_policy::units::format_rate;
@@ -8,7 +12,9 @@ use fairlane_report::text::table;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Report every problem of a policy file, or summarize a correct one
+/// Report every problem of a policy file, or say what a correct one does
+///
+/// Warnings name what will not work on this host, such as a card that is a port of a bridge. The exit status is 0 in spite of them.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The policy file
@@ -24,6 +30,10 @@ struct Findings {
     ok: bool,
     problems: Vec<Found>,
     links: Vec<Summary>,
+    /// What the policy does, a line per link and vif.
+    explained: Vec<String>,
+    /// What will not work on this host.
+    warnings: Vec<String>,
 }
 
 /// A problem. `line` is null if the file could not be read.
@@ -46,7 +56,7 @@ struct Summary {
     uplink: String,
 }
 
-/// Prints the problems, or the summary.
+/// Prints the problems, or the summary and the warnings.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let read = policy_file::read(&args.policy).and_then(|loaded| match loaded.problems {
         problems if problems.is_empty() => Ok(loaded.policy),
@@ -55,7 +65,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.json {
         out::print_json(&findings(&read))?;
     } else if let Ok(policy) = &read {
-        out::print(&format!("{}: ok\n\n{}", args.policy.display(), text(&summaries(policy))))?;
+        let lines = explain::lines(policy).into_iter();
+        let warnings = warnings::warnings(policy, &Host::look()).into_iter().map(|warning| format!("warning: {warning}"));
+        let lines: String = lines.chain(warnings).map(|line| line + "\n").collect();
+        out::print(&format!("{}: ok\n\n{}\n{lines}", args.policy.display(), text(&summaries(policy))))?;
     }
     read?;
     Ok(())
@@ -63,7 +76,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 fn findings(read: &Result<Policy, PolicyError>) -> Findings {
     let (problems, links) = match read {
-        Ok(policy) => (Vec::new(), summaries(policy)),
+        Ok(policy) => {
+            let (explained, warnings) = (explain::lines(policy), warnings::warnings(policy, &Host::look()));
+            return Findings { ok: true, problems: Vec::new(), links: summaries(policy), explained, warnings };
+        }
         Err(PolicyError::Unreadable { path, error }) => {
             let found = Found { file: path.display().to_string(), line: None, message: error.to_string() };
             (vec![found], Vec::new())
@@ -77,7 +93,7 @@ fn findings(read: &Result<Policy, PolicyError>) -> Findings {
             (found.collect(), Vec::new())
         }
     };
-    Findings { ok: read.is_ok(), problems, links }
+    Findings { ok: false, problems, links, explained: Vec::new(), warnings: Vec::new() }
 }
 
 fn summaries(policy: &Policy) -> Vec<Summary> {
