@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 MPI := $(TARGET)/$(HOST)/agent/all-to-all
 
-.PHONY: all demo lab platforms claims test debug lint deny cargo-deny cargo-deb deb deb-test bench fuzz soak soak-guests kills race miri proofs agent plugin mpi guests peers \
+.PHONY: all demo lab platforms claims test debug lint deny cargo-deny cargo-deb deb deb-test extras bench fuzz soak soak-guests kills race miri proofs agent plugin mpi guests peers \
 	clean
 
 all: agent plugin mpi
@@ -149,7 +149,7 @@ deny: cargo-deny
 cargo-deny:
 	@command -v cargo-deny > /dev/null || $(CARGO) install --quiet --locked --debug cargo-deny
 
-# The Debian packages fairlane and fairlane-lab, in $(TARGET)/debian. PROFILE=debug makes the first of the build that tests use, quickly.
+# The Debian packages fairlane and fairlane-lab, in $(TARGET)/debian. PROFILE=debug makes the first of the build that tests use.
 PROFILE ?= release
 EXTRAS := $(TARGET)/$(PROFILE)/deb
 DEB := $(CARGO) deb --quiet --no-build --offline --locked --output $(TARGET)/debian/
@@ -170,6 +170,18 @@ extras:
 	for shell in bash zsh fish; do \
 		$(TARGET)/$(PROFILE)/fairlane completions $$shell > $(EXTRAS)/fairlane.$$shell || exit 1; \
 	done
+
+# Both packages by lintian, and fairlane on a clean Debian 12 under systemd, in namespaces: needs root. Debian is fetched once.
+# FAIRLANE_DEB_ROOT=/ takes a copy-on-write view of this machine instead.
+FAIRLANE_DEB_ROOT ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fairlane/debian-12
+deb-test: guests
+	@deploy/need lintian lintian
+	@deploy/need mmdebstrap mmdebstrap
+	$(MAKE) deb PROFILE=debug
+	lintian --allow-root --fail-on error $(TARGET)/debian/*.deb
+	[ -d $(FAIRLANE_DEB_ROOT) ] || { mmdebstrap --quiet --variant=apt --include=systemd,systemd-sysv,dbus,iproute2 bookworm \
+		$(FAIRLANE_DEB_ROOT).new && mv $(FAIRLANE_DEB_ROOT).new $(FAIRLANE_DEB_ROOT); }
+	FAIRLANE_DEB_ROOT=$(FAIRLANE_DEB_ROOT) FAIRLANE_GUESTS=required $(CARGO) test --package fairlane --test package
 
 cargo-deb:
 	@command -v cargo-deb > /dev/null || $(CARGO) install --quiet --locked --debug cargo-deb

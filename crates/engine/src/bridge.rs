@@ -3,6 +3,7 @@
 //! A [`Bridge`] is one link: its switch, its scheduler and its ports. [`Bridge::round`] is the datapath. It has no clock of its
 //! own, and makes no allocation, lock or system call per frame.
 
+mod drain;
 mod early;
 mod settings;
 mod sleep;

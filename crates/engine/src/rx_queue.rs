@@ -257,6 +257,11 @@ impl RxPool {
         self.limit = limit;
     }
 
+    /// Whether any frame waits.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used > 0
+    }
+
     /// Changes a port's weight; `before` is 0 for a new port, `after` for a removed one.
     pub(crate) fn reweigh(&mut self, before: u32, after: u32) {
         self.weights = self.weights - u64::from(before) + u64::from(after);

@@ -81,7 +81,9 @@ impl Choice {
     fn summary(&self) -> String {
         match &self.uplink {
             Uplink::Bridge(bridge, _) => format!("guests reach the bridge {bridge} by the tap fl0"),
-            Uplink::Card(card) => format!("guests have the card {card}, on which this host has no address, for themselves"),
+            Uplink::Card(card) => {
+                format!("guests have the card {card}, on which this host has no address, for themselves")
+            }
             Uplink::Host(card) => format!("guests reach this host by the tap fl0, as {card} is the host's own"),
             Uplink::None => "guests reach each other, as there is no bridge and no card that is up".to_owned(),
         }

@@ -131,12 +131,16 @@ fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String
     let model = if vectors == 0 { "virtio without MSI-X" } else { "virtio" };
     let virtio = format!("virtio-net-pci,netdev=card,mac={mac},vectors={vectors},packed={}", on(nic.packed));
     Ok(match (&nic.backend, spec.kind) {
-        (Backend::VhostUser(_), Kind::QemuE1000) => {
+        (Backend::VhostUser(_) | Backend::VhostUserClient(_), Kind::QemuE1000) => {
             return Err(refuse("an e1000 card cannot have a vhost-user backend, only a tap"));
         }
-        (Backend::VhostUser(socket), _) => {
+        (Backend::VhostUser(socket) | Backend::VhostUserClient(socket), _) => {
+            let role = match nic.backend {
+                Backend::VhostUserClient(_) => "server=on,wait=off",
+                _ => "reconnect=1",
+            };
             let socket = absolute(socket).doing(|| socket.display().to_string())?;
-            let socket = format!("socket,id=card,reconnect=1,path={}", comma_doubled(&socket));
+            let socket = format!("socket,id=card,{role},path={}", comma_doubled(&socket));
             let network = format!("vhost-user,id=card,chardev=card,queues={queues}");
             let device = format!("{virtio},mq={}", on(queues > 1));
             (

@@ -46,6 +46,8 @@ pub struct GuestSpec {
 pub enum Backend {
     /// A vhost-user backend: its socket, which must listen already.
     VhostUser(PathBuf),
+    /// A vhost-user backend that connects to this socket, on which QEMU listens. The guest boots once it is connected.
+    VhostUserClient(PathBuf),
     /// A tap interface in the network namespace of the thread that boots the guest.
     Tap(String),
 }

@@ -58,6 +58,10 @@ pub(crate) fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
                 let socket = absolute(socket).doing(|| socket.display().to_string())?;
                 format!("virtio_uml.device={}:1", word(spec, &socket)?)
             }
+            Backend::VhostUserClient(_) => {
+                let reason = "User-Mode Linux connects to its card's backend, and does not listen".to_owned();
+                return Err(Error::Spec { guest: spec.name.clone(), reason });
+            }
             Backend::Tap(name) => format!("vec0:transport=tap,ifname={name},gro=1"),
         });
     }

@@ -72,6 +72,25 @@ fn a_guest_that_waits_for_its_cpu_loses_nothing() {
 }
 
 #[test]
+fn a_bridge_that_ends_delivers_what_it_accepted_and_accepts_nothing_more() {
+    let mut link = Link::new(Turns::of(8), 2, 10);
+    (0..30).for_each(|number| link.send(0, 1, number));
+    link.settle();
+    // Ten are in the guest's ring, the others in its queue.
+    assert_eq!(link.peers[0].unsent(), 0);
+    let before = link.counters(2).sent_frames;
+    link.send(2, 0, 99);
+    assert_ne!(link.drain(), Nanos::NEVER, "its ring has no room yet");
+    let mut got = link.received(1);
+    while link.drain() != Nanos::NEVER {
+        got.extend(link.received(1));
+    }
+    got.extend(link.received(1));
+    assert_eq!(got, (0..30).collect::<Vec<_>>());
+    assert_eq!(link.counters(2).sent_frames, before, "a frame was taken from a ring at the end");
+}
+
+#[test]
 fn a_full_guest_gets_its_copy_of_a_broadcast_later() {
     let mut link = Link::new(Turns::of(32), 3, 5);
     for number in 0..8 {

@@ -273,6 +273,12 @@ impl Link {
         }
     }
 
+    /// A turn of a bridge that ends. Returns when there is another.
+    pub(crate) fn drain(&mut self) -> Nanos {
+        let now = self.clock.now();
+        self.bridge.drain(&mut self.burst, now, &self.clock)
+    }
+
     /// The counters of a port.
     pub(crate) fn counters(&mut self, port: u32) -> fairlane_core::stats::Counters {
         self.bridge.counters(PortId(port)).expect("the port is there")

@@ -53,7 +53,8 @@ fn vif(policy: &Policy, vif: &Vif) -> String {
         Some(tenant) => (tenant, policy.vifs.iter().filter(|other| other.tenant.as_ref() == Some(tenant)).collect()),
         None => (&vif.link, policy.vifs.iter().filter(|other| other.tenant.is_none()).collect()),
     };
-    let beside = beside.into_iter().filter(|other| other.link == vif.link).map(|other| u64::from(other.shares.tx.weight));
+    let beside =
+        beside.into_iter().filter(|other| other.link == vif.link).map(|other| u64::from(other.shares.tx.weight));
     let mut all: u64 = beside.sum();
     if vif.tenant.is_none() {
         let is_here = |tenant: &&fairlane_policy::Tenant| {

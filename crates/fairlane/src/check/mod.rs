@@ -66,7 +66,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         out::print_json(&findings(&read))?;
     } else if let Ok(policy) = &read {
         let lines = explain::lines(policy).into_iter();
-        let warnings = warnings::warnings(policy, &Host::look()).into_iter().map(|warning| format!("warning: {warning}"));
+        let warnings =
+            warnings::warnings(policy, &Host::look()).into_iter().map(|warning| format!("warning: {warning}"));
         let lines: String = lines.chain(warnings).map(|line| line + "\n").collect();
         out::print(&format!("{}: ok\n\n{}\n{lines}", args.policy.display(), text(&summaries(policy))))?;
     }

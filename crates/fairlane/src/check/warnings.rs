@@ -35,7 +35,9 @@ fn uplink(link: &Link, host: &Host, found: &mut Vec<String>) {
             }
         },
         Uplink::Card { name } => card(name, host, &[Capability::CAP_NET_RAW], &mut warn),
-        Uplink::Xdp { name } => card(name, host, &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW], &mut warn),
+        Uplink::Xdp { name } => {
+            card(name, host, &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW], &mut warn)
+        }
     }
 }
 
@@ -51,7 +53,9 @@ fn card(name: &str, host: &Host, capabilities: &[Capability], warn: &mut impl Fn
                 warn(format!("{name} is down: `ip link set {name} up`"));
             }
             if card.has_address {
-                warn(format!("{name} has an address of this host, which guests cannot reach through it: use a tap for that"));
+                warn(format!(
+                    "{name} has an address of this host, which guests cannot reach through it: use a tap for that"
+                ));
             }
         }
     }
@@ -82,7 +86,8 @@ fn directories(policy: &Policy, found: &mut Vec<String>) {
     }
     let of_service = Path::new(CONTROL).parent();
     found.extend(missing.into_iter().map(|(directory, owner)| {
-        let advice = if Some(directory) == of_service { "fairlane.service makes it, `fairlane up` does not" } else { "make it" };
+        let advice =
+            if Some(directory) == of_service { "fairlane.service makes it, `fairlane up` does not" } else { "make it" };
         format!("{owner}: there is no directory {}: {advice}", directory.display())
     }));
 }

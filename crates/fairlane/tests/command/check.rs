@@ -110,7 +110,8 @@ fn what_will_not_work_is_warned_of() {
 fn a_policy_for_this_host_is_written_once_and_works() {
     let workspace = Workspace::new();
     let fairlane = env!("CARGO_BIN_EXE_fairlane");
-    let make = format!("ip tuntap add dev fl0 mode tap && ip link set fl0 master br0 up && {fairlane} check policy.toml");
+    let make =
+        format!("ip tuntap add dev fl0 mode tap && ip link set fl0 master br0 up && {fairlane} check policy.toml");
     let Some(outcome) = on_host(&workspace, &format!("{fairlane} init policy.toml && {make}")) else { return };
     assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
     assert!(outcome.out.starts_with("policy.toml: guests reach the bridge br0 by the tap fl0\n"), "{}", outcome.out);
@@ -122,7 +123,9 @@ fn a_policy_for_this_host_is_written_once_and_works() {
     workspace.write("policy.toml", "mine");
     assert_refused(&workspace.run("init policy.toml"), 1, "policy.toml exists: --force replaces it\n");
     assert_eq!(std::fs::read_to_string(workspace.path("policy.toml")).unwrap(), "mine");
-    let Some(outcome) = on_host(&workspace, &format!("ip link del br0 && {fairlane} init --force policy.toml")) else { return };
+    let Some(outcome) = on_host(&workspace, &format!("ip link del br0 && {fairlane} init --force policy.toml")) else {
+        return;
+    };
     assert_eq!(outcome.code, Some(0), "{}", outcome.err);
     let written = std::fs::read_to_string(workspace.path("policy.toml")).unwrap();
     assert!(written.contains("\nuplink = { card = \"eth"), "{written}");

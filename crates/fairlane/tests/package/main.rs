@@ -1,7 +1,7 @@
 //! The Debian package on a host with systemd: installed, served, upgraded under traffic, guarded by the watchdog, and purged.
 //!
-//! The host is a copy-on-write view of this machine, or of the directory in `FAIRLANE_DEB_ROOT` (`make deb-test`: a clean Debian 12).
-//! The packages are those of `make deb`. Needs root.
+//! The host is a copy-on-write view of the directory in `FAIRLANE_DEB_ROOT`, and the package that of `make deb`; `make deb-test` provides
+//! both, with a clean Debian 12. Without that variable, the test is ignored. Needs root.
 
 #[path = "../missing/mod.rs"]
 mod missing;
@@ -22,6 +22,8 @@ use std::process::ExitCode;
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 1);
 const GUEST: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 2);
+
+const NO_ROOT: &str = "no Debian root to install the package in: run `make deb-test`";
 
 /// Time between two pings, in seconds.
 const INTERVAL: f64 = 0.02;
@@ -44,16 +46,23 @@ fn package() -> Result<PathBuf, String> {
 }
 
 fn life() -> Result<Completion, Failed> {
-    let lower = env::var_os("FAIRLANE_DEB_ROOT").map_or(PathBuf::from("/"), PathBuf::from);
+    let Some(lower) = env::var_os("FAIRLANE_DEB_ROOT").map(PathBuf::from) else {
+        eprintln!("SKIPPED: {NO_ROOT}");
+        return Ok(Completion::ignored_with(NO_ROOT));
+    };
     let booted = package().and_then(|package| Ok((package, Root::boot(&lower)?)));
     let (package, mut root) = match booted {
         Ok(booted) => booted,
         Err(missing) => return missing::skip_or_fail(missing),
     };
-    fs::copy(&package, root.path("/root/fairlane.deb"))?;
+    let commands = commands();
+    fs::copy(&package, root.path("/root/").join(commands[0].rsplit('/').next().unwrap_or_default()))?;
     root.done(NEWER);
+    root.done(&format!("{BRIDGE} && ip address add {HOST}/24 dev br0"));
 
+    root.done(&commands[0]);
     installed(&root);
+    commands[1..4].iter().for_each(|command| drop(root.done(command)));
     let home = tempfile::tempdir()?;
     let guest = served(&root, home.path())?;
     upgraded(&root, &guest)?;
@@ -63,13 +72,25 @@ fn life() -> Result<Completion, Failed> {
     Ok(Completion::Completed)
 }
 
+/// The host's bridge, with a card.
+const BRIDGE: &str = "ip link add br0 type bridge && ip link set br0 up && \
+    ip link add eth0 type veth peer name far0 && ip link set eth0 master br0 up";
+
+/// The commands of the guide, from the package to a served guest.
+fn commands() -> Vec<String> {
+    let guide = include_str!("../../../../docs/guide/install.md");
+    let block = guide.split("```sh\n").nth(1).and_then(|rest| rest.split("\n```").next()).expect("a block of commands");
+    let commands: Vec<String> = block.replace("\\\n", "").lines().map(str::to_owned).collect();
+    assert_eq!(commands.len(), 5, "{commands:#?}");
+    commands
+}
+
 /// Makes a package of a newer version in the root.
-const NEWER: &str = "dpkg-deb --raw-extract fairlane.deb newer && \
+const NEWER: &str = "dpkg-deb --raw-extract fairlane_*.deb newer && \
     sed -i 's/^Version: .*/&+newer/' newer/DEBIAN/control && \
     dpkg-deb -Zgzip -z1 --build newer newer.deb && rm -r newer";
 
 fn installed(root: &Root) {
-    root.done("apt-get install --yes ./fairlane.deb");
     root.done("systemctl is-enabled fairlane && systemctl is-active fairlane");
     let properties = root.done("systemctl show --property=Type,User,WatchdogUSec fairlane");
     assert_eq!(properties, "Type=notify\nWatchdogUSec=30s\nUser=fairlane\n");
@@ -85,12 +106,8 @@ fn installed(root: &Root) {
     assert!(root.done("fairlane ctl show").contains("guest"));
 }
 
-/// Connects a guest to the host by a tap.
+/// Boots a guest as the last command of the guide does, and lets it reach the host.
 fn served(root: &Root, home: &Path) -> Result<Guest, Failed> {
-    root.done("sed -i 's/^name = \"lan\"/&\\nuplink = { tap = \"fl0\" }/' /etc/fairlane/policy.toml");
-    // One that outlives the daemon, as in a bridge.
-    root.done("ip tuntap add dev fl0 mode tap user fairlane && ip link set fl0 up");
-    root.done(&format!("ip address add {HOST}/24 dev fl0 && systemctl restart fairlane"));
     let mut spec = GuestSpec::served(Kind::Qemu, "guest", home, [0x52, 0x54, 0, 0x91, 0, 2], GUEST);
     if let Some(nic) = &mut spec.nic {
         nic.backend = fairlane_lab::Backend::VhostUser(root.path("/run/fairlane/guest.sock"));
@@ -169,9 +186,10 @@ fn worker(root: &Root) -> Pid {
 
 fn purged(root: &Root) {
     root.done("dpkg --purge fairlane");
-    let processes = root.run("pgrep --exact fairlane");
-    assert!(!processes.status.success(), "{processes:?}");
-    for path in ["/etc/fairlane", "/etc/apparmor.d/fairlane", "/var/lib/fairlane", "/run/fairlane", "/usr/bin/fairlane"] {
+    let processes = root.run("grep --line-regexp fairlane /proc/[0-9]*/comm");
+    assert_eq!(processes.status.code(), Some(1), "{processes:?}");
+    for path in ["/etc/fairlane", "/etc/apparmor.d/fairlane", "/var/lib/fairlane", "/run/fairlane", "/usr/bin/fairlane"]
+    {
         assert!(!root.path(path).exists(), "{path} is left");
     }
     assert!(!root.run("systemctl cat fairlane").status.success());

@@ -45,8 +45,10 @@ fn judged(texts: &[String]) -> Option<Vec<Vec<String>>> {
 fn policies_of(page: &str) -> Vec<String> {
     let blocks = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("\n```").next());
     let blocks = blocks.map(|block| block.lines().map(|line| format!("{}\n", line.trim_start())).collect::<String>());
-    let is_policy = |text: &String| ["[[link]]", "[[tenant]]", "[[vif]]", "link = ["].iter().any(|part| text.contains(part));
-    let with_link = |text: String| if text.contains("link") { text } else { format!("[[link]]\nname = \"lan\"\n{text}") };
+    let is_policy =
+        |text: &String| ["[[link]]", "[[tenant]]", "[[vif]]", "link = ["].iter().any(|part| text.contains(part));
+    let with_link =
+        |text: String| if text.contains("link") { text } else { format!("[[link]]\nname = \"lan\"\n{text}") };
     blocks.filter(is_policy).map(with_link).collect()
 }
 

@@ -1,0 +1,122 @@
+//! The gap that a guest sees while the backend is stopped and started again, as `systemctl restart fairlane` does: QEMU's guest pings
+//! a host behind a tap, beside a TCP stream. A frame that the guest sends meanwhile waits in its ring, so the longest round trip is the
+//! gap. Nothing may be lost, and the stream's connection must hold.
+//!
+//! `FAIRLANE_RESTARTS=50` in the environment sets the number of restarts, measures a QEMU that connects as well, and writes
+//! `out/restart/result.json` and `report.html`. Needs root, for a network namespace.
+
+#[path = "../daemon/mod.rs"]
+mod daemon;
+#[path = "../early_ack/namespace.rs"]
+mod namespace;
+#[path = "../../../lab/tests/support/mod.rs"]
+mod support;
+
+use daemon::Daemon;
+use fairlane_lab::{Backend, Command, Error, Guest, GuestSpec, Kind, Outcome};
+use fairlane_load::{Sent, ping, tcp};
+use fairlane_report::{Axis, Figure, ResultFile, Series};
+use libtest_mimic::Arguments;
+use namespace::Namespace;
+use nix::sys::signal::Signal;
+use std::env;
+use std::io::{copy, sink};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
+use support::guest_test;
+
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 92, 0, 1);
+const GUEST: Ipv4Addr = Ipv4Addr::new(10, 92, 0, 2);
+const PORT: u16 = 5001;
+
+/// Pings around one restart: their number, and the time between two, in seconds.
+const PINGS: u16 = 1000;
+const INTERVAL: f64 = 0.002;
+
+/// Which side of the vhost-user socket listens.
+#[derive(Clone, Copy, PartialEq)]
+enum Listens {
+    Qemu,
+    Fairlane,
+}
+
+fn main() -> ExitCode {
+    let test = guest_test("a_restart_loses_no_frame_and_no_connection", || match env::var("FAIRLANE_RESTARTS") {
+        Err(_) => gaps(Listens::Qemu, 2).map(drop),
+        Ok(text) => measure(text.parse().expect("FAIRLANE_RESTARTS is a number")),
+    });
+    libtest_mimic::run(&Arguments::from_args(), vec![test]).exit_code()
+}
+
+/// Measures both kinds, and writes the result.
+fn measure(restarts: usize) -> Result<(), Error> {
+    let mut result = ResultFile::new("restart");
+    result.setting("restarts", restarts).setting("ping_interval_ms", INTERVAL * 1000.0);
+    for (name, listens) in [("qemu_listens", Listens::Qemu), ("qemu_connects", Listens::Fairlane)] {
+        let gaps = gaps(listens, restarts)?;
+        let mut sorted = gaps.clone();
+        sorted.sort_by(f64::total_cmp);
+        let worst = sorted.last().copied().unwrap_or_default();
+        println!("{name}: p50 {:.1} ms, worst {worst:.1} ms of {restarts}", sorted[restarts / 2]);
+        let points = gaps.iter().enumerate().map(|(number, gap)| [number as f64, *gap]);
+        result.series(Series::new(name, "ms", Axis::new("restart", "")).points(points));
+        result.metric(&format!("{name}_gap"), &gaps, "ms");
+        result.value(&format!("{name}_worst"), worst, "ms");
+    }
+    let caption = "Longest round trip of pings that a guest sends every 2 ms, while the backend is stopped and started";
+    result.figure(Figure::cdf("Gap at a restart").caption(caption).series(["qemu_listens", "qemu_connects"]));
+    let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/restart");
+    result.write(&out).expect("the result is written");
+    Ok(())
+}
+
+/// The gap of each restart, in milliseconds.
+fn gaps(listens: Listens, restarts: usize) -> Result<Vec<f64>, Error> {
+    let namespace = Namespace::new()?;
+    namespace.ip("tuntap add dev fl0 mode tap");
+    namespace.ip(&format!("address add {HOST}/24 dev fl0"));
+    namespace.ip("link set fl0 up");
+    namespace.run(move || run(listens, restarts))
+}
+
+fn run(listens: Listens, restarts: usize) -> Result<Vec<f64>, Error> {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let connect = listens == Listens::Qemu;
+    let policy = format!(
+        "control = \"DIR/control.sock\"\n[[link]]\nname = \"lan\"\nrate = \"50Mbit/s\"\nuplink = {{ tap = \"fl0\" }}\n\
+         [[vif]]\nname = \"guest\"\nsocket = \"DIR/guest.sock\"\nconnect = {connect}\n"
+    );
+    let mut daemon = Daemon::start(home.path(), &policy, |mut command| command.spawn());
+    let mut spec = GuestSpec::served(Kind::Qemu, "guest", home.path(), [0x52, 0x54, 0, 0x92, 0, 2], GUEST);
+    if let (Some(nic), true) = (&mut spec.nic, connect) {
+        nic.backend = Backend::VhostUserClient(home.path().join("guest.sock"));
+    }
+    let guest = Guest::boot(&spec)?;
+    let listener = TcpListener::bind((HOST, PORT)).expect("an address of the host");
+    let received = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the guest connects");
+        copy(&mut stream, &mut sink()).expect("the connection holds")
+    });
+    let seconds = restarts as f64 * 3.0 + 2.0;
+    let stream = Command::TcpSend(tcp::SendSpec { to: (HOST, PORT).into(), connections: 1, seconds });
+    let stream = guest.agent().start_job(stream)?;
+    let mut gaps = Vec::new();
+    for _ in 0..restarts {
+        let spec = ping::Spec { to: HOST, count: PINGS, interval: INTERVAL, patience: 5.0 };
+        let pings = guest.agent().start_job(Command::Ping(spec))?;
+        sleep(Duration::from_millis(500));
+        let status = daemon.end(Signal::SIGTERM);
+        assert!(status.success(), "{status}\n{}", daemon.log());
+        daemon = Daemon::serve(home.path(), |mut command| command.spawn());
+        let Outcome::RoundTrips(trips) = pings.wait()? else { panic!("round trips") };
+        assert_eq!(trips.lost(), 0, "pings were lost at a restart\n{}", daemon.log());
+        gaps.push(trips.seconds.iter().flatten().fold(0.0, |most: f64, trip| most.max(*trip)) * 1000.0);
+    }
+    let Outcome::Sent(Sent { bytes, .. }) = stream.wait()? else { panic!("sent") };
+    assert_eq!(received.join().expect("the receiver"), bytes, "the stream");
+    guest.stop()?;
+    Ok(gaps)
+}
