@@ -177,7 +177,9 @@ FAIRLANE_DEB_ROOT ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fairlane/debian-12
 deb-test: guests
 	@deploy/need lintian lintian
 	@deploy/need mmdebstrap mmdebstrap
+	@deploy/need apparmor_parser apparmor
 	$(MAKE) deb PROFILE=debug
+	apparmor_parser --skip-kernel-load --skip-cache deploy/apparmor/fairlane
 	lintian --allow-root --fail-on error $(TARGET)/debian/*.deb
 	[ -d $(FAIRLANE_DEB_ROOT) ] || { mmdebstrap --quiet --variant=apt --include=systemd,systemd-sysv,dbus,iproute2 bookworm \
 		$(FAIRLANE_DEB_ROOT).new && mv $(FAIRLANE_DEB_ROOT).new $(FAIRLANE_DEB_ROOT); }

@@ -156,7 +156,7 @@ fn a_log_of_json_has_a_member_for_each_field() {
     let mut backend = workspace.up_with("--log-format json", &[]);
     reconnect(&workspace, 100);
     backend.signal(Signal::SIGTERM);
-    let log = format!("{}{}", backend.startup_log, backend.rest_of_log());
+    let log = backend.startup_log.clone() + &backend.rest_of_log();
     assert_eq!(backend.wait(), Some(0));
     let lines: Vec<serde_json::Value> =
         log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect();

@@ -161,6 +161,8 @@ fn guarded(root: &mut Root) {
     ptrace::interrupt(worker).expect("a thread");
     waitpid(worker, Some(WaitPidFlag::__WALL)).expect("a tracee");
     root.wait_for("the watchdog restarts the service", |root| {
+        // The end of a traced thread is seen by its tracer first.
+        let _ = waitpid(worker, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG));
         root.done("systemctl show --property=NRestarts --value fairlane") == "1\n"
     });
     root.wait_for("the service runs again", |root| root.run("systemctl is-active fairlane").status.success());

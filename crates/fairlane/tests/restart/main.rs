@@ -1,6 +1,7 @@
 //! The gap that a guest sees while the backend is stopped and started again, as `systemctl restart fairlane` does: QEMU's guest pings
-//! a host behind a tap, beside a TCP stream. A frame that the guest sends meanwhile waits in its ring, so the longest round trip is the
-//! gap. Nothing may be lost, and the stream's connection must hold.
+//! a host behind a tap, beside a TCP stream. The gap is the longest time in which no answer reaches the guest. What the guest sends
+//! meanwhile waits in its ring, but answers are lost while nobody has the tap open, and until the kernel has noticed that somebody has.
+//! The stream must arrive as a whole, over its one connection, and the guest must be served afterwards.
 //!
 //! `FAIRLANE_RESTARTS=50` in the environment sets the number of restarts, measures a QEMU that connects as well, and writes
 //! `out/restart/result.json` and `report.html`. Needs root, for a network namespace.
@@ -44,7 +45,7 @@ enum Listens {
 }
 
 fn main() -> ExitCode {
-    let test = guest_test("a_restart_loses_no_frame_and_no_connection", || match env::var("FAIRLANE_RESTARTS") {
+    let test = guest_test("a_restart_loses_no_connection", || match env::var("FAIRLANE_RESTARTS") {
         Err(_) => gaps(Listens::Qemu, 2).map(drop),
         Ok(text) => measure(text.parse().expect("FAIRLANE_RESTARTS is a number")),
     });
@@ -66,11 +67,20 @@ fn measure(restarts: usize) -> Result<(), Error> {
         result.metric(&format!("{name}_gap"), &gaps, "ms");
         result.value(&format!("{name}_worst"), worst, "ms");
     }
-    let caption = "Longest round trip of pings that a guest sends every 2 ms, while the backend is stopped and started";
+    let caption =
+        "The longest time without an answer to a guest that pings every 2 ms, while the backend is stopped and started";
     result.figure(Figure::cdf("Gap at a restart").caption(caption).series(["qemu_listens", "qemu_connects"]));
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/restart");
     result.write(&out).expect("the result is written");
     Ok(())
+}
+
+/// The longest time between two answers, in seconds.
+fn gap(trips: &ping::RoundTrips) -> f64 {
+    let arrival = |(number, trip): (usize, &Option<f64>)| trip.map(|trip| number as f64 * INTERVAL + trip);
+    let mut arrivals: Vec<f64> = trips.seconds.iter().enumerate().filter_map(arrival).collect();
+    arrivals.sort_by(f64::total_cmp);
+    arrivals.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
 }
 
 /// The gap of each restart, in milliseconds.
@@ -112,8 +122,9 @@ fn run(listens: Listens, restarts: usize) -> Result<Vec<f64>, Error> {
         assert!(status.success(), "{status}\n{}", daemon.log());
         daemon = Daemon::serve(home.path(), |mut command| command.spawn());
         let Outcome::RoundTrips(trips) = pings.wait()? else { panic!("round trips") };
-        assert_eq!(trips.lost(), 0, "pings were lost at a restart\n{}", daemon.log());
-        gaps.push(trips.seconds.iter().flatten().fold(0.0, |most: f64, trip| most.max(*trip)) * 1000.0);
+        let served = trips.seconds.last().is_some_and(Option::is_some);
+        assert!(served, "the guest is not served after a restart: {trips:?}\n{}", daemon.log());
+        gaps.push(gap(&trips) * 1000.0);
     }
     let Outcome::Sent(Sent { bytes, .. }) = stream.wait()? else { panic!("sent") };
     assert_eq!(received.join().expect("the receiver"), bytes, "the stream");
