@@ -95,7 +95,7 @@ fn a_hangup_reloads_the_policy() {
     workspace.write("policy.toml", &POLICY.replace("\"far\"", "\"fra\""));
     backend.signal(Signal::SIGHUP);
     let log = backend.read_log_until("the running policy is kept");
-    assert!(log.contains("link `far` cannot be removed while running"), "{log}");
+    assert!(log.contains("link `far` has a wire or takes Xen's cards: it cannot be removed while running"), "{log}");
 
     std::fs::remove_file(workspace.path("policy.toml")).unwrap();
     backend.signal(Signal::SIGHUP);

@@ -102,7 +102,7 @@ fn unknown_keys() {
     );
     file(
         "contrl = 1",
-        "unknown key `contrl` in the file, did you mean `control`? (its keys are control, metrics, metrics_token, link, tenant, vif)",
+        "unknown key `contrl` in the file, did you mean `control`? (its keys are control, metrics, metrics_token, observe, sockets, link, tenant, vif)",
     );
 }
 
