@@ -9,6 +9,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The kinds of threads in this test, with their names. Xen's kind is missing, since it needs a driver domain.
 const KINDS: [(Kind, &[&str]); 5] = [
@@ -39,13 +41,24 @@ fn lists_contain_exactly_the_calls_that_threads_make() {
     let mut message = [0; 64];
     while manager.recv(&mut message).unwrap() != "WATCHDOG=1\n".len() {}
     let observer = Observer::watch(&backend);
-    // A call that is on no list is refused, and the work may fail because of it. The call is reported below.
-    let result = catch_unwind(AssertUnwindSafe(|| work(&workspace, &mut backend)));
-    if result.is_err() {
-        backend.signal(Signal::SIGKILL);
-    }
-    let seen = observer.seen();
-    drop(manager);
+    let ended = AtomicBool::new(false);
+    let (result, seen) = std::thread::scope(|scope| {
+        // A manager that does not listen stops its service, once a few messages wait for it.
+        manager.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                let _ = manager.recv(&mut message);
+            }
+        });
+        // A call that is on no list is refused, and the work may fail because of it. The call is reported below.
+        let result = catch_unwind(AssertUnwindSafe(|| work(&workspace, &mut backend)));
+        if result.is_err() {
+            backend.signal(Signal::SIGKILL);
+        }
+        let seen = observer.seen();
+        ended.store(true, Ordering::Relaxed);
+        (result, seen)
+    });
 
     let shared = rules(None);
     let mut wrong = Vec::new();
