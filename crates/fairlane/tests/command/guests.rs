@@ -37,6 +37,8 @@ fn set_up(stream: UnixStream) -> Frontend {
 pub(crate) fn exchange_frame(from: &mut Frontend, to: &mut Frontend) {
     let mut frame = vec![0xff; 60];
     frame[6..14].copy_from_slice(&[0x52, 0x54, 0, 0, 0, 1, 0x88, 0xb5]);
+    // Others' broadcasts may have used all of its buffers.
+    post_again(to);
     let before = to.used_index(0);
     wait_for("a frame", || {
         let index = from.available[1] % 64;
@@ -45,11 +47,15 @@ pub(crate) fn exchange_frame(from: &mut Frontend, to: &mut Frontend) {
         std::thread::sleep(Duration::from_millis(5));
         to.used_index(0) != before
     });
-    // Post the used buffers again.
-    for (head, _) in to.completed(0) {
-        to.post_buffer(head as u16, BUFFER);
+    post_again(to);
+}
+
+/// Posts the buffers that have been used.
+fn post_again(guest: &mut Frontend) {
+    for (head, _) in guest.completed(0) {
+        guest.post_buffer(head as u16, BUFFER);
     }
-    to.kick(0);
+    guest.kick(0);
 }
 
 /// A guest that sends frames of 1,514 bytes to nobody known, as fast as it may, until it is dropped.
