@@ -166,8 +166,6 @@ fn guarded(root: &mut Root) {
         root.done("systemctl show --property=NRestarts --value fairlane") == "1\n"
     });
     root.wait_for("the service runs again", |root| root.run("systemctl is-active fairlane").status.success());
-    let log = root.done("journalctl --no-pager --unit=fairlane");
-    assert!(log.contains("Watchdog timeout"), "{log}");
 }
 
 /// The thread of the service's worker, by its number in this process's namespace.

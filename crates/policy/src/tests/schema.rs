@@ -41,15 +41,15 @@ fn judged(texts: &[String]) -> Option<Vec<Vec<String>>> {
     None
 }
 
-/// The policies in the code blocks of a page: those with a `[[link]]`, or with a vif or tenant, to which a link is added.
+/// The code blocks of a page that are policies, or the vifs and tenants of one with a link `lan`.
 fn policies_of(page: &str) -> Vec<String> {
     let blocks = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("\n```").next());
     let blocks = blocks.map(|block| block.lines().map(|line| format!("{}\n", line.trim_start())).collect::<String>());
-    let is_policy =
-        |text: &String| ["[[link]]", "[[tenant]]", "[[vif]]", "link = ["].iter().any(|part| text.contains(part));
-    let with_link =
-        |text: String| if text.contains("link") { text } else { format!("[[link]]\nname = \"lan\"\n{text}") };
-    blocks.filter(is_policy).map(with_link).collect()
+    let with_link = blocks.map(|text| match problems(&text)[..] {
+        [] => text,
+        _ => format!("[[link]]\nname = \"lan\"\n{text}"),
+    });
+    with_link.filter(|text| problems(text).is_empty()).collect()
 }
 
 /// Every file below a directory with this extension.
