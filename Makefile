@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 MPI := $(TARGET)/$(HOST)/agent/all-to-all
 
-.PHONY: all demo lab platforms claims test debug lint deny cargo-deny cargo-deb deb deb-test extras bench fuzz soak soak-guests kills race miri proofs agent plugin mpi guests peers \
+.PHONY: all demo lab platforms claims test debug lint deny cargo-deny cargo-deb deb deb-test extras restarts bench fuzz soak soak-guests kills race miri proofs agent plugin mpi guests peers \
 	clean
 
 all: agent plugin mpi
@@ -203,6 +203,11 @@ SEED ?= 1
 soak:
 	FAIRLANE_SOAK_HOURS=$(HOURS) FAIRLANE_SOAK_SEED=$(SEED) \
 		$(CARGO) test --release --package fairlane-engine --test soak -- nothing_breaks
+
+# The gap that a guest sees while the backend is stopped and started: RESTARTS=50. Writes out/restart.
+RESTARTS ?= 50
+restarts: guests agent
+	FAIRLANE_RESTARTS=$(RESTARTS) FAIRLANE_GUESTS=required $(CARGO) test --package fairlane --test restart -- --nocapture
 
 # An hour of real guests on a daemon that is attacked, reconfigured, killed and upgraded: HOURS=1 SEED=1. `make test` runs some seconds
 # of it.
