@@ -111,11 +111,19 @@ impl Root {
 
 impl Drop for Root {
     fn drop(&mut self) {
-        // With systemd, all processes of its namespace end.
-        let _ = kill(self.init, Signal::SIGKILL);
-        let _ = self.parent.kill();
+        // With systemd, all processes of its namespace end, and then unshare. Before systemd runs, it ends with unshare.
+        let _ = match self.init.as_raw() {
+            0 => self.parent.kill(),
+            _ => kill(self.init, Signal::SIGKILL).map_err(Into::into),
+        };
         let _ = self.parent.wait();
-        let groups = Command::new("find").arg(&self.group).args(["-depth", "-type", "d", "-delete"]).output();
-        groups.expect("find runs");
+        // A group can be removed once the last process in it is gone.
+        for _ in 0..100 {
+            let _ = Command::new("find").arg(&self.group).args(["-depth", "-type", "d", "-delete"]).output();
+            if !self.group.exists() {
+                return;
+            }
+            sleep(Duration::from_millis(20));
+        }
     }
 }
