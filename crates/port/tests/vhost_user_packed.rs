@@ -245,7 +245,7 @@ fn killed(backend: Backend, frontend: Frontend, path: &Path, features: u64) -> (
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(60))]
 
     /// The frontend knows only where its rings began. Chains have one to three descriptors.
     #[test]
