@@ -1,7 +1,7 @@
 //! A JSON Schema of the policy file, by which editors complete and check it: the parser's own lists of keys, with the ranges of its
 //! rules, and what the reference says about each key. What depends on more than one key is left to [`crate::Policy::parse`].
 
-use crate::parse::{FILE_KEYS, LINK_KEYS, TENANT_KEYS, UPLINK_KEYS, VIF_KEYS};
+use crate::parse::{FILE_KEYS, LINK_KEYS, OBSERVE_KEYS, SOCKETS_KEYS, TENANT_KEYS, UPLINK_KEYS, VIF_KEYS};
 use crate::section::RENAMED;
 use crate::{rules, units};
 use serde_json::{Map, Value, json};
@@ -17,6 +17,8 @@ struct Table {
 }
 
 const FILE: Table = Table { keys: FILE_KEYS, required: &["link"], heading: "## The file" };
+const OBSERVE: Table = Table { keys: OBSERVE_KEYS, required: &["socket"], heading: "## `[observe]`" };
+const SOCKETS: Table = Table { keys: SOCKETS_KEYS, required: &[], heading: "## `[sockets]`" };
 const LINK: Table = Table { keys: LINK_KEYS, required: &["name"], heading: "## `[[link]]`" };
 const UPLINK: Table = Table { keys: UPLINK_KEYS, required: &[], heading: "### `uplink`" };
 const TENANT: Table = Table { keys: TENANT_KEYS, required: &["name"], heading: "## `[[tenant]]`" };
@@ -70,9 +72,22 @@ fn file_value(key: &str) -> Value {
     match key {
         "control" => path(),
         "metrics" => text(),
+        "metrics_token" => pattern("^/".to_owned()),
+        "observe" => OBSERVE.schema(socket_value),
+        "sockets" => SOCKETS.schema(socket_value),
         "link" => json!({ "type": "array", "minItems": 1, "items": LINK.schema(link_value) }),
         "tenant" => json!({ "type": "array", "items": TENANT.schema(share_value) }),
         "vif" => json!({ "type": "array", "items": VIF.schema(vif_value) }),
+        _ => json!({}),
+    }
+}
+
+/// A socket and who may connect to it.
+fn socket_value(key: &str) -> Value {
+    match key {
+        "socket" => path(),
+        "owner" | "group" => json!({ "anyOf": [text(), number(rules::ACCOUNTS)] }),
+        "mode" => pattern("^0?[0-7]{3}$".to_owned()),
         _ => json!({}),
     }
 }
@@ -105,10 +120,8 @@ fn uplink_value(key: &str) -> Value {
 fn vif_value(key: &str) -> Value {
     match key {
         "link" | "tenant" => name(),
-        "socket" => path(),
+        "socket" | "owner" | "group" | "mode" => socket_value(key),
         "connect" | "packed" => flag(),
-        "owner" | "group" => json!({ "anyOf": [text(), number(rules::ACCOUNTS)] }),
-        "mode" => pattern("^0?[0-7]{3}$".to_owned()),
         "xen" => text(),
         "queues" => number(rules::QUEUES),
         "rx_queue" => pattern(units::size_pattern()),

@@ -2,7 +2,7 @@
 //! schema can tell, and it knows the same keys.
 
 use super::{EXAMPLE, problems};
-use crate::parse::{FILE_KEYS, LINK_KEYS, TENANT_KEYS, UPLINK_KEYS, VIF_KEYS};
+use crate::parse::{FILE_KEYS, LINK_KEYS, OBSERVE_KEYS, SOCKETS_KEYS, TENANT_KEYS, UPLINK_KEYS, VIF_KEYS};
 use crate::schema;
 use serde_json::{Value, json};
 use std::env;
@@ -113,6 +113,8 @@ fn every_key_of_the_parser_is_described() {
     let uplink = &item("link")["properties"]["uplink"];
     let tables = [
         (&schema, FILE_KEYS),
+        (&schema["properties"]["observe"], OBSERVE_KEYS),
+        (&schema["properties"]["sockets"], SOCKETS_KEYS),
         (item("link"), LINK_KEYS),
         (uplink, UPLINK_KEYS),
         (item("tenant"), TENANT_KEYS),
@@ -122,7 +124,7 @@ fn every_key_of_the_parser_is_described() {
         for key in keys {
             let value = &table["properties"][key];
             assert!(value.as_object().is_some_and(|value| value.len() > 1), "{key} accepts anything: {value}");
-            let is_table = ["link", "tenant", "vif"].contains(key) && keys == FILE_KEYS;
+            let is_table = ["observe", "sockets", "link", "tenant", "vif"].contains(key) && keys == FILE_KEYS;
             assert!(is_table || value["description"].is_string(), "{key} has no description");
         }
     }

@@ -503,7 +503,7 @@ fn tables_about_sockets() {
     file("sockets = { user = 7 }", "unknown key `user` in sockets (its keys are owner, group, mode)");
     file(
         "remove = {}",
-        "unknown key `remove` in the file (its keys are control, metrics, observe, sockets, link, tenant, vif)",
+        "unknown key `remove` in the file (its keys are control, metrics, metrics_token, observe, sockets, link, tenant, vif)",
     );
     let taken = "observe = { socket = \"web\" }\n";
     check(&format!("{taken}{BASE}"), &["p:11: socket \"web\" is taken by the read-only control socket"]);
