@@ -1,6 +1,6 @@
 //! The gap that a guest sees while the backend is stopped and started again, as `systemctl restart fairlane` does: QEMU's guest pings
-//! a host behind a tap, beside a TCP stream. The gap is the longest time in which no answer reaches the guest. What the guest sends
-//! meanwhile waits in its ring, but answers are lost while nobody has the tap open, and until the kernel has noticed that somebody has.
+//! the host over a tap in a bridge, beside a TCP stream. The gap is the longest time in which no answer reaches the guest. What the
+//! guest sends meanwhile waits in its ring, but answers are lost while nobody has the tap open.
 //! The stream must arrive as a whole, over its one connection, so the guest is served after each restart.
 //!
 //! `make restarts` sets `FAIRLANE_RESTARTS`, the number of restarts for each side that may listen, and writes `out/restart/result.json`
@@ -85,9 +85,20 @@ fn gap(trips: &ping::RoundTrips) -> f64 {
 /// The gap of each restart, in milliseconds.
 fn gaps(listens: Listens, restarts: usize) -> Result<Vec<f64>, Error> {
     let namespace = Namespace::new()?;
-    namespace.ip("tuntap add dev fl0 mode tap");
-    namespace.ip(&format!("address add {HOST}/24 dev fl0"));
-    namespace.ip("link set fl0 up");
+    // As on a host: the tap is in a bridge, beside a card. Alone it would leave the host without a carrier while nobody has it open, so
+    // that the host forgets the guest's address, asks for it before the guest is back, and again a second later.
+    for step in [
+        "link add br0 type bridge",
+        "link add eth0 type veth peer name far0",
+        "tuntap add dev fl0 mode tap",
+        "link set eth0 master br0 up",
+        "link set far0 up",
+        "link set fl0 master br0 up",
+        "link set br0 up",
+    ] {
+        namespace.ip(step);
+    }
+    namespace.ip(&format!("address add {HOST}/24 dev br0"));
     namespace.run(move || run(listens, restarts))
 }
 
