@@ -2,10 +2,9 @@
 
 use crate::host::{Host, Interface, Kind};
 use crate::out;
-use anyhow::{Context, bail};
+use crate::policy_file;
+use anyhow::bail;
 use fairlane_policy::units::format_rate;
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
 /// Look at this host and write a commented policy to start with
@@ -24,13 +23,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let choice = Choice::of(&Host::look());
     let path = args.policy.display();
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).create_new(!args.force);
-    let mut file = match options.open(&args.policy) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!("{path} exists: --force replaces it"),
-        opened => opened.with_context(|| format!("cannot write {path}"))?,
-    };
-    file.write_all(choice.policy().as_bytes()).with_context(|| format!("cannot write {path}"))?;
+    if !args.force && args.policy.exists() {
+        bail!("{path} exists: --force replaces it");
+    }
+    policy_file::replace(&args.policy, &choice.policy())?;
     out::print(&format!("{path}: {}\nNext: `fairlane check {path}` says what it does.\n", choice.summary()))
 }
 

@@ -67,7 +67,8 @@ pub(crate) fn files(path: &Path) -> Result<Files, PolicyError> {
 /// The system's error, most often because the disk is full or read-only.
 pub(crate) fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     let written = || -> io::Result<()> {
-        let directory = path.parent().unwrap_or(Path::new("."));
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
         // Hidden, so it is no drop-in if it is left behind. Removed unless it is renamed.
         let mut file =
             tempfile::Builder::new().prefix(".").permissions(Permissions::from_mode(0o644)).tempfile_in(directory)?;
