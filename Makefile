@@ -6,8 +6,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 MPI := $(TARGET)/$(HOST)/agent/all-to-all
 
-.PHONY: all demo lab platforms claims test debug lint deny cargo-deny cargo-deb deb deb-test extras restarts bench fuzz soak soak-guests kills race miri proofs agent plugin mpi guests peers \
-	clean
+.PHONY: all demo lab platforms claims test debug lint deny cargo-deny cargo-deb deb deb-test extras restarts bench fuzz soak soak-guests \
+	kills race miri proofs agent plugin mpi guests peers clean
 
 all: agent plugin mpi
 	$(CARGO) build --release --bins
