@@ -49,25 +49,26 @@ fn vif(policy: &Policy, vif: &Vif) -> String {
         Card::VhostUser { socket, connect: true, .. } => format!("it connects to the frontend at {}", socket.display()),
         Card::Xen { guest, device } => format!("it is card {device} of the Xen guest {guest}"),
     };
+    let is_equal = policy.link(&vif.link).is_some_and(|link| !link.scheduler.by_weight());
+    let weight = |vif: &Vif| if is_equal { 1 } else { u64::from(vif.shares.tx.weight) };
     let (of, beside): (&str, Vec<&Vif>) = match &vif.tenant {
         Some(tenant) => (tenant, policy.vifs.iter().filter(|other| other.tenant.as_ref() == Some(tenant)).collect()),
         None => (&vif.link, policy.vifs.iter().filter(|other| other.tenant.is_none()).collect()),
     };
-    let beside =
-        beside.into_iter().filter(|other| other.link == vif.link).map(|other| u64::from(other.shares.tx.weight));
-    let mut all: u64 = beside.sum();
+    let mut all: u64 = beside.into_iter().filter(|other| other.link == vif.link).map(weight).sum();
     if vif.tenant.is_none() {
         let is_here = |tenant: &&fairlane_policy::Tenant| {
             policy.vifs.iter().any(|vif| vif.link == *of && vif.tenant.as_ref() == Some(&tenant.name))
         };
         all += policy.tenants.iter().filter(is_here).map(|tenant| u64::from(tenant.shares.tx.weight)).sum::<u64>();
     }
-    let Share { weight, .. } = vif.shares.tx;
-    let part = f64::from(weight) * 100.0 / all as f64;
+    let weight = weight(vif);
+    let part = weight as f64 * 100.0 / all as f64;
+    let by = if is_equal { "in turns".to_owned() } else { format!("weight {weight} of {all}") };
     let sends = limits(&vif.shares.tx);
     let receives = limits(&vif.shares.rx);
     let receives = if receives.is_empty() { receives } else { format!("; of what it receives{receives}") };
-    format!("vif {}: {part:.0}% of {of} when all send (weight {weight} of {all}){sends}{receives}; {place}", vif.name)
+    format!("vif {}: {part:.0}% of {of} when all send ({by}){sends}{receives}; {place}", vif.name)
 }
 
 /// A share's guarantee and limits, each after a comma.

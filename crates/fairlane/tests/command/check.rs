@@ -69,6 +69,19 @@ fn a_key_by_its_old_name_is_read_with_a_warning() {
     );
 }
 
+#[test]
+fn where_weights_are_ignored_none_is_promised() {
+    let workspace = Workspace::new();
+    let vif =
+        |name: &str, weight: u32| format!("[[vif]]\nname = \"{name}\"\nsocket = \"DIR/{name}\"\nweight = {weight}\n");
+    let link = "control = \"DIR/c\"\n[[link]]\nname = \"lan\"\nscheduler = \"netback\"\n";
+    workspace.write("policy.toml", &format!("{link}{}{}", vif("web", 300), vif("batch", 100)));
+    let out = workspace.run("check policy.toml").out;
+    for name in ["web", "batch"] {
+        assert!(out.contains(&format!("vif {name}: 50% of lan when all send (in turns); ")), "{out}");
+    }
+}
+
 /// A host with a bridge, one of whose ports is a card, and one card that is free.
 const HOST: &str = "mount -t sysfs sysfs /sys && ip link add br0 type bridge && ip link add eth0 type veth peer name far0 && \
     ip link set eth0 master br0 up && ip link set br0 up && ip address add 10.1.0.1/24 dev br0 && \
