@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 MPI := $(TARGET)/$(HOST)/agent/all-to-all
 
-.PHONY: all demo lab platforms claims test debug lint deny cargo-deny cargo-deb deb deb-test extras restarts bench fuzz soak soak-guests \
+.PHONY: all demo lab platforms claims test tools debug lint dependencies deny cargo-deny cargo-deb deb deb-test extras restarts bench fuzz soak soak-guests \
 	kills race miri proofs agent plugin mpi guests peers clean
 
 all: agent plugin mpi
@@ -36,22 +36,12 @@ $(MPI): crates/lab/mpi/all-to-all.c
 
 # Programs that run guests; installed only if they are missing.
 guests:
-	@deploy/need linux.uml user-mode-linux
-	@deploy/need qemu-system-x86_64 qemu-system-x86
-	@deploy/need ethtool ethtool
-	@deploy/need ip iproute2
+	@deploy/need linux.uml user-mode-linux  qemu-system-x86_64 qemu-system-x86  ethtool ethtool  ip iproute2
 
 # The systems that the bench compares with.
 peers: guests
-	@deploy/need dpdk-testpmd dpdk-dev
-	@deploy/need ovs-vswitchd openvswitch-switch-dpdk
-	@deploy/need setpriv util-linux
-	@deploy/need nft nftables
-	@deploy/need tc iproute2
-	@deploy/need wrk wrk
-	@deploy/need ab apache2-utils
-	@deploy/need h2load nghttp2-client
-	@deploy/need valgrind valgrind
+	@deploy/need dpdk-testpmd dpdk-dev  ovs-vswitchd openvswitch-switch-dpdk  setpriv util-linux  nft nftables  tc iproute2 \
+		wrk wrk  ab apache2-utils  h2load nghttp2-client  valgrind valgrind
 
 # Real guests on a shared link, before and after: about two minutes after the first build, which is a quick one. Writes
 # out/demo/report.html.
@@ -116,33 +106,49 @@ claims: guests all
 	for name in $(ON_UML); do $(TARGET)/release/fairlane lab run $$name --machine uml --backend fairlane || status=1; done; \
 	exit $$status
 
+# Suites that mostly wait for guests, and run beside all others.
+WAIT := alone demo early_ack hostile joined lab machines neighbours path pc repeatable restored
+WORK := $(filter-out $(WAIT),$(basename $(notdir $(wildcard crates/*/tests/*.rs))) \
+	$(notdir $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs))))
+TEST := FAIRLANE_GUESTS=required $(CARGO) test --workspace
+
 # The lab's packages are fetched while the linters run.
-test: guests plugin mpi
-	@deploy/need dpdk-testpmd dpdk-dev
-	@deploy/need haproxy haproxy
-	@deploy/need /usr/lib/python3/dist-packages/jsonschema python3-jsonschema
-	@deploy/need orterun openmpi-bin
-	@deploy/need nft nftables
-	@deploy/need chromedriver chromium-driver
-	@deploy/need prometheus prometheus
-	@deploy/need libvirtd libvirt-daemon-system
-	@deploy/need virsh libvirt-clients
-	$(MAKE) --jobs=2 agent debug
-	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint && wait $$setup
-	FAIRLANE_GUESTS=required $(CARGO) test --workspace
+test:
+	$(MAKE) --jobs=3 tools agent debug
+	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint plugin mpi && wait $$setup
+	$(TEST) $(WAIT:%=--test %) > $(TARGET)/wait.log 2>&1 & wait=$$!; status=0; \
+	$(TEST) --lib --bins $(WORK:%=--test %) || status=1; \
+	wait $$wait || status=1; cat $(TARGET)/wait.log; exit $$status
+	$(TEST) --doc
 	fuzz/run 2
 
-debug:
-	$(CARGO) build --quiet --package fairlane
+# All that tests run beside Fairlane.
+tools: guests
+	@deploy/need dpdk-testpmd dpdk-dev  haproxy haproxy  orterun openmpi-bin  nft nftables  prometheus prometheus \
+		/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h libopenmpi-dev \
+		/usr/lib/python3/dist-packages/jsonschema python3-jsonschema  chromedriver chromium-driver \
+		libvirtd libvirt-daemon-system  virsh libvirt-clients
 
-lint: cargo-deny
+debug:
+	$(CARGO) test --quiet --workspace --no-run
+
+lint: dependencies
 	$(CARGO) fmt --check
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir $(TARGET) -- --deny warnings
-	$(CARGO) deny --offline check bans licenses sources
 
-# Checks the dependencies, including known vulnerabilities: fetches the list of advisories over the network.
+# Checks the dependencies if they are not as they were when they were last found good: the checker takes minutes to build.
+MANIFESTS := Cargo.lock Cargo.toml deny.toml $(wildcard crates/*/Cargo.toml crates/port/hostile/Cargo.toml)
+dependencies:
+	@sha256sum --check --status dependencies.sha256 || $(MAKE) dependencies.sha256
+
+.PHONY: dependencies.sha256
+dependencies.sha256: cargo-deny
+	$(CARGO) deny --offline check bans licenses sources
+	sha256sum $(MANIFESTS) > $@
+
+# The same, and known vulnerabilities: fetches the list of advisories over the network.
 deny: cargo-deny
 	$(CARGO) deny check
 
@@ -175,9 +181,7 @@ extras:
 # FAIRLANE_DEB_ROOT=/ takes a copy-on-write view of this machine instead.
 FAIRLANE_DEB_ROOT ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fairlane/debian-12
 deb-test: guests
-	@deploy/need lintian lintian
-	@deploy/need mmdebstrap mmdebstrap
-	@deploy/need apparmor_parser apparmor
+	@deploy/need lintian lintian  mmdebstrap mmdebstrap  apparmor_parser apparmor
 	$(MAKE) deb PROFILE=debug
 	apparmor_parser --skip-kernel-load --skip-cache deploy/apparmor/fairlane
 	lintian --allow-root --fail-on error $(TARGET)/debian/*.deb
