@@ -16,8 +16,8 @@ use crate::web;
 use crate::worker::Worker;
 use fairlane_policy::problem::Problem;
 use fairlane_policy::{Access, File, Files, Link, Loaded, Observe, Policy, Terms, Uplink, Vif};
-use fairlane_port::Port;
 use fairlane_port::capture::Recording;
+use fairlane_port::{Port, store};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -104,6 +104,7 @@ impl Engine {
         let asked = shared.clone();
         let source: web::Source = Arc::new(move || asked.snapshot());
         let web = page.map(|address| web::Server::start(address, token.as_deref(), source)).transpose()?;
+        store::settle();
         Ok(Engine { shared, _control: control, _observe: observe, web })
     }
 

@@ -6,6 +6,7 @@ use crate::failure;
 use fairlane_policy::{Account, Card, Link, Loaded, Policy, Uplink, Vif, uplink_queue};
 use fairlane_port::card::{self, Card as NetworkCard};
 use fairlane_port::paced::Paced;
+use fairlane_port::store;
 use fairlane_port::tap::Tap;
 use fairlane_port::vhost_user::{Access, VhostUser};
 use fairlane_port::xdp::{self, Xdp};
@@ -30,6 +31,11 @@ pub(crate) fn vif(vif: &Vif) -> Result<Box<dyn Port>, Error> {
             let open = if *connect { VhostUser::connect_for } else { VhostUser::listen_for };
             let opened = open(&vif.name, socket, vif.queues, access);
             let port = opened.map_err(|error| said(&confinement::explain(&error, Wish::Socket)))?;
+            let kept = store::keeper(&format!("vif {}", vif.name)).map_err(|error| said(&error))?;
+            let port = match kept {
+                Some((keeper, kept)) => port.kept_by(keeper, kept),
+                None => port,
+            };
             Ok(Box::new(if *packed { port.with_packed_rings() } else { port }))
         }
         Card::Xen { guest, device } => {

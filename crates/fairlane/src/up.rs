@@ -10,6 +10,7 @@ use fairlane_engine::Engine;
 use fairlane_engine::confinement::{self, Kind};
 use fairlane_policy::Policy;
 use fairlane_policy::problem::Problem;
+use fairlane_port::store;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use sd_notify::NotifyState;
@@ -43,6 +44,7 @@ fn filter(text: &str) -> Result<String, String> {
 /// Runs the policy.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let filter = log_filter(args.log)?;
+    let passed = store::open();
     let loaded = policy_file::read(&args.policy)?;
     if !args.unconfined {
         confinement::prepare(&loaded, &args.policy).map_err(anyhow::Error::msg)?;
@@ -52,6 +54,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     signals.thread_block().context("cannot block signals")?;
     let _log = log::start(filter, args.log_format).context("cannot start the log")?;
     log_wrong(&loaded.problems);
+    if let Err(error) = passed {
+        tracing::error!("what the former process kept cannot be taken over: {error}");
+    }
     let engine = Engine::start(loaded)?;
     if args.unconfined {
         tracing::warn!("not confined, because of --unconfined");

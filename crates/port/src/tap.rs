@@ -22,6 +22,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 
 /// The tap's form of virtio's header: without `num_buffers`.
 const HEADER: usize = 10;
@@ -81,9 +82,10 @@ pub enum Error {
     },
 }
 
-/// An open tap. If it did not exist before it is removed when closed.
+/// An open tap. If it did not exist before it is removed when closed by all that have it, so not while the
+/// [store](crate::store) does.
 pub struct Tap {
-    file: File,
+    file: Arc<File>,
     /// Space for a burst of frames with their headers. The system allocates the memory on first use.
     buffers: Box<[u8]>,
     /// Frames read and not consumed: a ring over `buffers`.
@@ -148,7 +150,7 @@ impl Tap {
         while self.count < wanted.min(BURST) && now >= self.next_read && self.status == Status::Up {
             let place = (self.first + self.count) % BURST;
             let buffer = &mut self.buffers[place * BUFFER..][..BUFFER];
-            match self.file.read(buffer) {
+            match (&*self.file).read(buffer) {
                 Ok(read) => match waiting(&buffer[..read]) {
                     Ok(frame) => {
                         self.frames[place] = frame;
@@ -176,7 +178,7 @@ impl Tap {
             self.scratch.clear();
             self.scratch.extend_from_slice(&header[..HEADER]);
             frame.read(&mut self.scratch);
-            return self.file.write(&self.scratch).map(drop);
+            return (&*self.file).write(&self.scratch).map(drop);
         }
         let vector = |start: *const u8, len: usize| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
         let mut vectors = [const { MaybeUninit::uninit() }; 2 + SEGMENTS];

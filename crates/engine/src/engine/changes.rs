@@ -10,8 +10,8 @@ use crate::ports;
 use crate::worker::Worker;
 use fairlane_policy::problem::Problem;
 use fairlane_policy::{Change, Files, Link, Loaded, Policy, Setting, SettingError, Terms, Uplink};
-use fairlane_port::Port;
 use fairlane_port::xen::backend::Found;
+use fairlane_port::{Port, store};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -142,6 +142,7 @@ impl Shared {
         }
         *self.of_links() = workers;
         *policy = now;
+        store::settle();
         if failed.is_empty() { Ok(count) } else { Err(Error::Undone(failed)) }
     }
 

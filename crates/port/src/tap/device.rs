@@ -2,28 +2,22 @@
 
 use super::{Error, HEADER};
 use crate::interface::{self, Interfaces, check};
+use crate::store;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
 
-/// Opens a tap's descriptor: non-blocking, with virtio's header and all offloads, and sets its interface up.
-pub(super) fn open(name: &str) -> Result<File, Error> {
-    let mut request = interface::request(name).ok_or_else(|| Error::Name(name.into()))?;
-    let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
-    let tap = options.open("/dev/net/tun").map_err(Error::Device)?;
+/// What is read and written: frames with virtio's header.
+const FLAGS: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+
+/// Opens a tap's descriptor, or goes on with that of the former process: non-blocking, with virtio's header and all
+/// offloads, and with its interface set up. Frames that arrived between the two wait in it.
+pub(super) fn open(name: &str) -> Result<Arc<File>, Error> {
+    let request = interface::request(name).ok_or_else(|| Error::Name(name.into()))?;
+    let tap = store::file(&format!("tap {name}"), |tap| is_of(tap, request), || attach(name, request))?;
     let fd = tap.as_raw_fd();
     let failed = |step| move |error| Error::Step { name: name.into(), step, error };
-
-    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
-    // SAFETY: TUNSETIFF reads and writes an ifreq, which `request` is.
-    check(unsafe { libc::ioctl(fd, libc::TUNSETIFF as _, &raw mut request) }).map_err(|error| {
-        match error.raw_os_error() {
-            Some(libc::EPERM) => Error::NotAllowed { name: name.into() },
-            Some(libc::EBUSY) => Error::Busy { name: name.into() },
-            _ => failed("TUNSETIFF (is it an interface of another kind?)")(error),
-        }
-    })?;
     let size = HEADER as libc::c_int;
     // SAFETY: TUNSETVNETHDRSZ reads an int.
     check(unsafe { libc::ioctl(fd, libc::TUNSETVNETHDRSZ as _, &raw const size) })
@@ -41,4 +35,30 @@ pub(super) fn open(name: &str) -> Result<File, Error> {
         _ => failed("SIOCSIFFLAGS")(error),
     })?;
     Ok(tap)
+}
+
+/// Opens a descriptor, and attaches it to the interface.
+fn attach(name: &str, mut request: libc::ifreq) -> Result<File, Error> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+    let tap = options.open("/dev/net/tun").map_err(Error::Device)?;
+    request.ifr_ifru.ifru_flags = FLAGS as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes an ifreq, which `request` is.
+    let attached = check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) });
+    attached.map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => Error::NotAllowed { name: name.into() },
+        Some(libc::EBUSY) => Error::Busy { name: name.into() },
+        _ => Error::Step { name: name.into(), step: "TUNSETIFF (is it an interface of another kind?)", error },
+    })?;
+    Ok(tap)
+}
+
+/// Whether a descriptor is attached to this interface, as [`attach`] does.
+fn is_of(tap: &File, request: libc::ifreq) -> bool {
+    let mut present = request;
+    // SAFETY: TUNGETIFF writes an ifreq, which `present` is. Other kinds of descriptors refuse it.
+    let known = check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNGETIFF as _, &raw mut present) });
+    // SAFETY: the call wrote flags there.
+    let flags = unsafe { present.ifr_ifru.ifru_flags };
+    known.is_ok() && present.ifr_name == request.ifr_name && libc::c_int::from(flags) & FLAGS == FLAGS
 }

@@ -6,9 +6,9 @@
 
 use super::rejection::Rejection;
 use crate::descriptor::is_local;
+use crate::passing;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use vhost::vhost_user::message::{FrontendReq, MAX_ATTACHED_FD_ENTRIES, MAX_MSG_SIZE};
 
@@ -18,28 +18,14 @@ const HEADER: usize = 12;
 const VERSION: u32 = 1;
 const REPLY: u32 = 4;
 const NEED_REPLY: u32 = 8;
-/// The most descriptors that the kernel passes with one message (SCM_MAX_FD of its `include/net/scm.h`).
-const MOST_FILES: u32 = 253;
-
-/// Bytes of control messages with that many descriptors. With room for all, each gets an owner that closes it, whatever
-/// is wrong with the message.
-// SAFETY: it is arithmetic.
-const CONTROL: usize = unsafe { libc::CMSG_SPACE(MOST_FILES * size_of::<RawFd>() as u32) } as usize;
-
-/// Space for control messages, aligned as their headers are.
-#[repr(C)]
-union Control {
-    _header: libc::cmsghdr,
-    bytes: [u8; CONTROL],
-}
-
 /// One message of a frontend.
 pub(super) struct Message {
     /// The request.
     pub request: FrontendReq,
     /// Whether the frontend wants an acknowledgement.
     pub need_reply: bool,
-    payload: Vec<u8>,
+    /// Its payload.
+    pub payload: Vec<u8>,
     /// Descriptors sent with it.
     pub files: Vec<File>,
 }
@@ -102,6 +88,11 @@ impl Channel {
         self.foreign
     }
 
+    /// Whether no message has arrived in part.
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.partial.is_empty()
+    }
+
     /// The next message, if it arrived completely.
     ///
     /// # Errors
@@ -138,24 +129,20 @@ impl Channel {
     /// Reads at most `wanted` bytes. False if there are none at the moment.
     fn read(&mut self, wanted: usize) -> io::Result<bool> {
         let mut buffer = [0u8; HEADER + MAX_MSG_SIZE];
-        let mut control = Control { bytes: [0; CONTROL] };
-        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: wanted.min(buffer.len()) };
-        // SAFETY: all zeros is a valid, empty header.
-        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-        (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
-        (header.msg_control, header.msg_controllen) = ((&raw mut control).cast(), CONTROL);
-        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-        // SAFETY: the header refers to live memory of the lengths that it states.
-        let len = unsafe { libc::recvmsg(self.stream.as_raw_fd(), &raw mut header, flags) };
-        if len < 0 {
-            let error = io::Error::last_os_error();
-            return match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(false),
-                _ => Err(error),
-            };
-        }
-        self.own(&header);
-        if header.msg_flags & libc::MSG_CTRUNC != 0 {
+        let wanted = wanted.min(buffer.len());
+        let received = match passing::receive(&self.stream, &mut buffer[..wanted]) {
+            Ok(received) => received,
+            Err(error) => {
+                return match error.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(false),
+                    _ => Err(error),
+                };
+            }
+        };
+        let (local, foreign): (Vec<File>, Vec<File>) = received.files.into_iter().partition(|file| is_local(file));
+        self.files.extend(local);
+        self.foreign.extend(foreign);
+        if received.lost {
             return Err(invalid(
                 "descriptors of a message were lost: this process has reached its limit of open files".to_owned(),
             ));
@@ -167,7 +154,7 @@ impl Channel {
                     .to_owned(),
             ));
         }
-        if len == 0 {
+        if received.len == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if self.files.len() > MAX_ATTACHED_FD_ENTRIES {
@@ -176,29 +163,8 @@ impl Channel {
                 "{came} descriptors came with a message; {MAX_ATTACHED_FD_ENTRIES} is the most"
             )));
         }
-        self.partial.extend_from_slice(&buffer[..len as usize]);
+        self.partial.extend_from_slice(&buffer[..received.len]);
         Ok(true)
-    }
-
-    /// Gives every received descriptor an owner, even if some that were sent are missing.
-    fn own(&mut self, header: &libc::msghdr) {
-        // SAFETY: the kernel wrote the header and the control messages it refers to, each of the length that it states;
-        // the descriptors in them were just given to us and have no other owner.
-        unsafe {
-            let mut control = libc::CMSG_FIRSTHDR(header);
-            while !control.is_null() {
-                let rights = &*control;
-                if (rights.cmsg_level, rights.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-                    let fds = libc::CMSG_DATA(control).cast::<RawFd>();
-                    let count = (rights.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
-                    for at in 0..count {
-                        let file = File::from(OwnedFd::from_raw_fd(fds.add(at).read_unaligned()));
-                        if is_local(&file) { &mut self.files } else { &mut self.foreign }.push(file);
-                    }
-                }
-                control = libc::CMSG_NXTHDR(header, control);
-            }
-        }
     }
 
     /// Replies to a request.

@@ -2,11 +2,13 @@
 //! rings over a Unix socket; frames then bypass the frontend.
 //!
 //! The backend listens, or connects to a listening frontend. Either may restart while the other carries on, as the
-//! state of a queue is in the guest's memory.
+//! state of a queue is in the guest's memory. A backend that has a [keeper](VhostUser::kept_by) keeps its connections when it
+//! restarts, and their frontends do not notice.
 
 mod access;
 mod announcement;
 mod features;
+mod kept;
 mod message;
 mod queues;
 mod rejection;
@@ -15,6 +17,7 @@ mod socket;
 
 use crate::burst::{Batch, Burst};
 use crate::descriptor::close_apart;
+use crate::keeper::{Keeper, Kept};
 use crate::poller::{Key, Poller, Watcher};
 use crate::virtqueue::Violation;
 use crate::{Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
@@ -24,13 +27,16 @@ use fairlane_core::packet::Offload;
 use fairlane_core::sched::Budget;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
+use kept::{Record, Unusable};
 use message::Channel;
 use session::{FIRST_KICK, Session};
 use socket::Socket;
 pub use socket::{directory_of, is_left_behind};
 use std::io;
 use std::ops::Range;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use tracing::{info, warn};
 
@@ -47,6 +53,9 @@ pub struct VhostUser {
     access: Access,
     watcher: Option<Watcher>,
     peer: Option<Peer>,
+    keeper: Option<Arc<Keeper>>,
+    /// The former process's connection, until this one can serve it.
+    kept: Option<Kept>,
     /// Whether messages are not read for now, because the frontend sent too many; and whether that was logged.
     messages_paused: bool,
     pause_logged: bool,
@@ -60,6 +69,7 @@ pub struct VhostUser {
 struct Peer {
     channel: Channel,
     session: Session,
+    keeper: Option<Arc<Keeper>>,
 }
 
 impl VhostUser {
@@ -105,6 +115,8 @@ impl VhostUser {
             access,
             watcher: None,
             peer: None,
+            keeper: None,
+            kept: None,
             messages_paused: false,
             pause_logged: false,
             closing: None,
@@ -118,21 +130,65 @@ impl VhostUser {
         VhostUser { packed: true, ..self }
     }
 
+    /// Keeps the connection for the next process, and begins with the one that the former process kept.
+    pub fn kept_by(self, keeper: Arc<Keeper>, kept: Option<Kept>) -> VhostUser {
+        VhostUser { keeper: Some(keeper), kept, ..self }
+    }
+
+    /// Goes on with the connection of the former process, if there is one.
+    fn resume(&mut self) {
+        let Some((kept, watcher)) = self.kept.take().zip(self.watcher.as_ref()) else { return };
+        match self.resumed(kept, watcher) {
+            Ok(peer) => {
+                info!(vif = %self.name, "frontend kept from the former process");
+                self.socket.pause(watcher);
+                self.peer = Some(peer);
+                self.keep();
+            }
+            Err(reason) => warn!(vif = %self.name, %reason, "its frontend must connect again"),
+        }
+    }
+
+    fn resumed(&self, kept: Kept, watcher: &Watcher) -> Result<Peer, Unusable> {
+        let (stream, messages) = kept::read(kept, self.socket.path())?;
+        let mut peer = self.admit(stream, watcher)?;
+        for message in messages {
+            // The frontend has its reply.
+            peer.session.handle(message)?;
+        }
+        Ok(peer)
+    }
+
+    /// Begins with a frontend that may use the socket.
+    fn admit(&self, stream: UnixStream, watcher: &Watcher) -> io::Result<Peer> {
+        self.access.admit(&stream)?;
+        let channel = Channel::new(stream)?;
+        watcher.add(channel.socket(), CONNECTION)?;
+        let session = Session::new(self.queues, self.packed, watcher.clone());
+        Ok(Peer { channel, session, keeper: self.keeper.clone() })
+    }
+
+    /// Has the next process go on with the connection as it is now.
+    fn keep(&self) {
+        if let Some(peer) = &self.peer
+            && let Err(error) = peer.keep(self.socket.path())
+        {
+            warn!(vif = %self.name, %error, "its connection is not kept over a restart");
+        }
+    }
+
     /// Accepts a frontend if there is one and none is connected.
     fn accept(&mut self) {
         let busy = self.peer.is_some() || self.closing.as_ref().is_some_and(|closing| !closing.is_finished());
         let Some(watcher) = self.watcher.as_ref().filter(|_| !busy) else { return };
         let Some(stream) = self.socket.accept() else { return };
-        let connected = self.access.admit(&stream).and_then(|()| Channel::new(stream)).and_then(|channel| {
-            watcher.add(channel.socket(), CONNECTION)?;
-            Ok(channel)
-        });
-        match connected {
-            Ok(channel) => {
+        match self.admit(stream, watcher) {
+            Ok(peer) => {
                 info!(vif = %self.name, "frontend connected");
                 self.socket.pause(watcher);
                 self.refused = None;
-                self.peer = Some(Peer { channel, session: Session::new(self.queues, self.packed, watcher.clone()) });
+                self.peer = Some(peer);
+                self.keep();
             }
             Err(error) => {
                 warn!(vif = %self.name, %error, "a frontend was not accepted");
@@ -143,10 +199,12 @@ impl VhostUser {
 
     /// Handles one message. A frontend with more to say gets another turn later, so that it delays nobody.
     fn handle_message(&mut self) {
-        if let Some(peer) = &mut self.peer
-            && let Err(error) = peer.handle_next()
-        {
-            self.disconnect(&error);
+        let Some(peer) = &mut self.peer else { return };
+        // Should the process end while it handles the message, nobody knows whether it did.
+        peer.forget();
+        match peer.handle_next() {
+            Ok(()) => self.keep(),
+            Err(error) => self.disconnect(&error),
         }
     }
 
@@ -160,6 +218,7 @@ impl VhostUser {
         }
         if let (Some(watcher), Some(peer)) = (&self.watcher, self.peer.take()) {
             watcher.remove(peer.channel.socket());
+            peer.forget();
             let files = peer.channel.foreign();
             self.closing = if files.is_empty() { None } else { close_apart(files) };
         }
@@ -177,6 +236,24 @@ impl VhostUser {
 }
 
 impl Peer {
+    /// Keeps the connection, through a socket of this path, unless the device is disabled or a message arrived in part.
+    fn keep(&self, path: &Path) -> io::Result<()> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        if self.session.broken().is_some() || !self.channel.is_between_messages() {
+            return Ok(());
+        }
+        let mut record = Record::new(path, self.channel.socket());
+        self.session.record(&mut record);
+        keeper.keep(&record.bytes, &record.fds)
+    }
+
+    /// No longer keeps the connection.
+    fn forget(&self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.forget();
+        }
+    }
+
     /// Handles the next message, if there is one.
     fn handle_next(&mut self) -> io::Result<()> {
         let Some(message) = self.channel.receive()? else { return Ok(()) };
@@ -199,6 +276,8 @@ impl Peer {
         let violation = self.session.torn().unwrap_or(violation);
         warn!(vif = %name, reason = %violation, "disabled");
         self.session.disable(violation.to_string());
+        // With a new connection it is served again.
+        self.forget();
     }
 
     /// Disables the device if the file of its memory, or of its log, was truncated.
@@ -304,6 +383,7 @@ impl Control for VhostUser {
         let watcher = Watcher { poller: poller.clone(), key };
         self.socket.wait(&watcher)?;
         self.watcher = Some(watcher);
+        self.resume();
         self.accept();
         Ok(())
     }

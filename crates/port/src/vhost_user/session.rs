@@ -6,6 +6,7 @@
 
 use super::announcement::Announcement;
 use super::features::{self, Features};
+use super::kept::{Record, two};
 use super::message::Message;
 use super::queues::{self, Queues, Setting};
 use super::rejection::Rejection;
@@ -15,11 +16,15 @@ use crate::virtqueue::{DirtyLog, GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Reg
 use fairlane_core::ack::Ring;
 use std::fs::File;
 use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use vhost::vhost_user::message::{FrontendReq as Request, VhostUserProtocolFeatures, VhostUserVringAddrFlags};
 
 /// Kicks are numbered from here on among the port's descriptors.
 pub(super) const FIRST_KICK: u32 = 16;
+
+/// VHOST_USER_VRING_NOFD_MASK: a message about a ring's descriptor without one.
+const NO_FD: u64 = 1 << 8;
 
 /// The MTUs of a device (virtio 1.2, section 5.1.4.1).
 const MTU: RangeInclusive<u64> = 68..=65535;
@@ -42,6 +47,36 @@ struct Vring {
     base: Option<u32>,
 }
 
+impl Vring {
+    /// Writes down the messages that configure it. It may run from the last one on.
+    fn record<'a>(&'a self, index: u32, record: &mut Record<'a>) {
+        if self.size > 0 {
+            record.ring(Request::SET_VRING_NUM, index, self.size.into());
+        }
+        if let Some(base) = self.base {
+            record.ring(Request::SET_VRING_BASE, index, base);
+        }
+        if let Some([descriptors, available, used]) = self.addresses {
+            let flags = self.log.map_or(0, |_| VhostUserVringAddrFlags::VHOST_VRING_F_LOG.bits());
+            let places = [two(index, flags), descriptors, used, available, self.log.unwrap_or(0)];
+            record.message(Request::SET_VRING_ADDR, &places, None);
+        }
+        let call = self.call.as_deref();
+        let notifiers = [(Request::SET_VRING_ERR, self.error.as_ref()), (Request::SET_VRING_CALL, call)];
+        for (request, notifier) in notifiers {
+            if let Some(notifier) = notifier {
+                record.message(request, &[index.into()], Some(notifier.as_fd()));
+            }
+        }
+        record.ring(Request::SET_VRING_ENABLE, index, self.enabled.into());
+        if self.kicked {
+            let no_fd = if self.kick.is_some() { 0 } else { NO_FD };
+            let fd = self.kick.as_ref().map(AsFd::as_fd);
+            record.message(Request::SET_VRING_KICK, &[u64::from(index) | no_fd], fd);
+        }
+    }
+}
+
 /// A configured device.
 pub(super) struct Session {
     watcher: Watcher,
@@ -60,7 +95,7 @@ pub(super) struct Session {
     offers_packed: bool,
     /// The frontend's socket for requests by the backend; never used, but User-Mode Linux drops a device that closes
     /// it.
-    _backend_requests: Option<File>,
+    backend_requests: Option<File>,
     queues: Box<dyn Queues>,
     /// Why no queue may run any more.
     broken: Option<String>,
@@ -82,7 +117,7 @@ impl Session {
             vrings: (0..2 * pairs).map(|_| Vring::default()).collect(),
             pairs,
             offers_packed,
-            _backend_requests: None,
+            backend_requests: None,
             queues: queues::none(pairs, false),
             broken: None,
         }
@@ -146,6 +181,31 @@ impl Session {
         self.vrings.iter().filter_map(|vring| vring.error.as_ref()).for_each(Notifier::notify);
     }
 
+    /// Writes down the messages that configure a device as this one. A queue's place is in the guest's memory.
+    pub(super) fn record<'a>(&'a self, record: &mut Record<'a>) {
+        record.message(Request::SET_PROTOCOL_FEATURES, &[self.protocol.bits()], None);
+        if let Some(features) = self.acknowledged {
+            record.message(Request::SET_FEATURES, &[features.bits()], None);
+        }
+        record.message(Request::SET_STATUS, &[self.status.into()], None);
+        if let Some(file) = &self.backend_requests {
+            record.message(Request::SET_BACKEND_REQ_FD, &[], Some(file.as_fd()));
+        }
+        for (Region { guest, len, user, offset }, file) in self.memory.regions() {
+            record.message(Request::ADD_MEM_REG, &[0, guest, len, user, offset], Some(file.as_fd()));
+        }
+        if let Some(log) = &self.log {
+            let (file, offset, len) = log.place();
+            record.message(Request::SET_LOG_BASE, &[len, offset], Some(file.as_fd()));
+        }
+        if let Some(call) = &self.log_call {
+            record.message(Request::SET_LOG_FD, &[], Some(call.as_fd()));
+        }
+        for (index, vring) in (0..).zip(&self.vrings) {
+            vring.record(index, record);
+        }
+    }
+
     /// Handles a message. Returns the payload of the reply, if the request has a reply of its own.
     ///
     /// # Errors
@@ -156,7 +216,7 @@ impl Session {
         }
         let request = message.request;
         match request {
-            Request::SET_MEM_TABLE | Request::ADD_MEM_REG | Request::REM_MEM_REG => self.set_memory(&message)?,
+            Request::SET_MEM_TABLE | Request::ADD_MEM_REG | Request::REM_MEM_REG => self.set_memory(message)?,
             Request::SET_LOG_BASE | Request::SET_LOG_FD => self.set_log(message)?,
             Request::SET_VRING_NUM | Request::SET_VRING_BASE | Request::SET_VRING_ADDR | Request::SET_VRING_ENABLE => {
                 self.set_ring(&message)?
@@ -213,7 +273,7 @@ impl Session {
                     self.reset();
                 }
             }
-            Request::SET_BACKEND_REQ_FD => self._backend_requests = message.files.into_iter().next(),
+            Request::SET_BACKEND_REQ_FD => self.backend_requests = message.files.into_iter().next(),
             // Frames of any length are carried; the guest has its MTU from the frontend.
             Request::NET_SET_MTU => {
                 let mtu = message.long(0)?;
@@ -228,15 +288,16 @@ impl Session {
     }
 
     /// Handles a message about the guest's memory.
-    fn set_memory(&mut self, message: &Message) -> Result<(), Rejection> {
+    fn set_memory(&mut self, mut message: Message) -> Result<(), Rejection> {
         self.stop_all();
         match message.request {
             Request::ADD_MEM_REG => {
-                let file = message.files.first().ok_or(Rejection::NoDescriptor(message.request))?;
-                self.memory.add(region(message, 8)?, file)?;
+                let region = region(&message, 8)?;
+                let file = message.files.into_iter().next().ok_or(Rejection::NoDescriptor(message.request))?;
+                self.memory.add(region, file)?;
             }
             Request::REM_MEM_REG => {
-                let region = region(message, 8)?;
+                let region = region(&message, 8)?;
                 if !self.memory.remove(region) {
                     return Err(Rejection::NoRegion(region.guest));
                 }
@@ -248,8 +309,8 @@ impl Session {
                 }
                 // Unmapped before the new one is mapped, so that only one counts against the budget.
                 self.memory = GuestMemory::default();
-                for (index, file) in message.files.iter().enumerate() {
-                    self.memory.add(region(message, 8 + 32 * index)?, file)?;
+                for (index, file) in std::mem::take(&mut message.files).into_iter().enumerate() {
+                    self.memory.add(region(&message, 8 + 32 * index)?, file)?;
                 }
             }
         }
@@ -267,7 +328,7 @@ impl Session {
         // Unmapped before the new one is mapped, so that only one counts against the budget.
         self.log = None;
         let (offset, len) = (message.long(8)?, message.long(0)?);
-        self.log = Some(Arc::new(DirtyLog::new(&file, offset, len)?));
+        self.log = Some(Arc::new(DirtyLog::new(file, offset, len)?));
         Ok(())
     }
 
@@ -346,8 +407,6 @@ impl Session {
 
     /// The ring that a kick, call or error descriptor belongs to, and the descriptor if there is one.
     fn notifier(&self, message: Message) -> Result<(usize, Option<Notifier>), Rejection> {
-        /// VHOST_USER_VRING_NOFD_MASK
-        const NO_FD: u64 = 1 << 8;
         let word = message.long(0)?;
         let index = self.index(word & 0xff)?;
         let file = message.files.into_iter().next();

@@ -104,6 +104,11 @@ impl Socket {
         Ok(Socket { path: path.to_owned(), role: Role::Connector(timer) })
     }
 
+    /// Its path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Accepts a frontend, or connects to one, if there is one now.
     pub(super) fn accept(&self) -> Option<UnixStream> {
         match &self.role {

@@ -45,6 +45,8 @@ pub(crate) enum LogError {
 /// A frontend's dirty log, mapped.
 pub(crate) struct DirtyLog {
     bits: Shared,
+    file: File,
+    offset: u64,
     /// Bytes of it: eight pages each.
     len: u64,
     changed: AtomicBool,
@@ -55,10 +57,15 @@ impl DirtyLog {
     ///
     /// # Errors
     /// It is empty or impossible, the file is too short for it, or `mmap` failed.
-    pub(crate) fn new(file: &File, offset: u64, len: u64) -> Result<DirtyLog, LogError> {
-        let bits = Shared::map(file, offset, len, 0, LOG_MOST);
+    pub(crate) fn new(file: File, offset: u64, len: u64) -> Result<DirtyLog, LogError> {
+        let bits = Shared::map(&file, offset, len, 0, LOG_MOST);
         let bits = bits.map_err(|why| LogError::Share { len, offset, why })?;
-        Ok(DirtyLog { bits, len, changed: AtomicBool::new(false) })
+        Ok(DirtyLog { bits, file, offset, len, changed: AtomicBool::new(false) })
+    }
+
+    /// The file, and where the log is in it: offset and bytes.
+    pub(crate) fn place(&self) -> (&File, u64, u64) {
+        (&self.file, self.offset, self.len)
     }
 
     /// Checks that it has a bit for every page below the address `end`, which is the end of `what`.

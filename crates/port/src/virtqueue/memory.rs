@@ -55,6 +55,8 @@ enum Reason {
 struct Mapping {
     region: Region,
     bytes: Shared,
+    /// None of anonymous memory.
+    file: Option<File>,
 }
 
 /// All of a guest's memory that its frontend shared.
@@ -68,11 +70,16 @@ impl GuestMemory {
     ///
     /// # Errors
     /// Too many regions, an impossible or overlapping one, a file too short for it, or `mmap` failed.
-    pub(crate) fn add(&mut self, region: Region, file: &File) -> Result<(), RegionError> {
-        let bytes = self.map(region, file);
+    pub(crate) fn add(&mut self, region: Region, file: File) -> Result<(), RegionError> {
+        let bytes = self.map(region, &file);
         let bytes = bytes.map_err(|why| RegionError { guest: region.guest, len: region.len, why })?;
-        self.mappings.push(Mapping { region, bytes });
+        self.mappings.push(Mapping { region, bytes, file: Some(file) });
         Ok(())
+    }
+
+    /// All regions, and their files.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = (Region, &File)> {
+        self.mappings.iter().filter_map(|mapping| Some((mapping.region, mapping.file.as_ref()?)))
     }
 
     /// Maps the bytes of a region if it may be added.
@@ -98,7 +105,7 @@ impl GuestMemory {
     pub(crate) fn add_anonymous(&mut self, region: Region) -> *mut u8 {
         let bytes = Shared::anonymous(region.len as usize);
         let start = bytes.start();
-        self.mappings.push(Mapping { region, bytes });
+        self.mappings.push(Mapping { region, bytes, file: None });
         start
     }
 
