@@ -80,6 +80,7 @@ impl Engine {
             let worker = Arc::new(Worker::start(bridges, clock, cpu).map_err(said)?);
             workers.extend(group.iter().map(|link| (link.name.clone(), worker.clone())));
         }
+        store::settle();
         let starter = Starter::new().map_err(|error| Error::failed("cannot start a thread", error))?;
         let (socket, observe) = (policy.control.clone(), policy.observe.clone());
         let (page, token) = (policy.metrics, policy.metrics_token.clone());
@@ -104,7 +105,6 @@ impl Engine {
         let asked = shared.clone();
         let source: web::Source = Arc::new(move || asked.snapshot());
         let web = page.map(|address| web::Server::start(address, token.as_deref(), source)).transpose()?;
-        store::settle();
         Ok(Engine { shared, _control: control, _observe: observe, web })
     }
 

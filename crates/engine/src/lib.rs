@@ -35,5 +35,6 @@ pub mod worker;
 pub use bridge::{Bridge, Round};
 pub use engine::Engine;
 pub use error::Error;
+pub use fairlane_port::store;
 pub use forward::UPLINK;
 pub use waiting::{BUCKETS, Waiting};

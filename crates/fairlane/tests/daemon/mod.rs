@@ -28,8 +28,16 @@ impl Daemon {
 
     /// Starts a daemon with the policy file that is in the directory.
     pub(crate) fn serve(directory: &Path, spawn: impl FnOnce(Command) -> io::Result<Child>) -> Daemon {
+        Daemon::launch(directory, Command::new(env!("CARGO_BIN_EXE_fairlane")), spawn)
+    }
+
+    /// The same by a command, which is given the program's arguments.
+    pub(crate) fn launch(
+        directory: &Path,
+        mut command: Command,
+        spawn: impl FnOnce(Command) -> io::Result<Child>,
+    ) -> Daemon {
         let log = File::options().create(true).append(true).open(directory.join("daemon.log")).expect("a log");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
         command.args(["up", "--log", "error"]).arg(policy_file(directory)).stdin(Stdio::null()).stderr(log);
         let process = spawn(command).expect("the daemon starts");
         let mut daemon = Daemon { process, directory: directory.to_owned() };

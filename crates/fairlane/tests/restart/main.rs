@@ -1,62 +1,138 @@
-//! The gap that a guest sees while the backend is stopped and started again, as `systemctl restart fairlane` does: QEMU's guest pings
-//! the host over a tap in a bridge, beside a TCP stream. The gap is the longest time in which no answer reaches the guest. What the
-//! guest sends meanwhile waits in its ring, but answers are lost while nobody has the tap open.
-//! The stream must arrive as a whole, over its one connection, so the guest is served after each restart.
+//! Restarts of the backend under a [`Manager`] that stores descriptors, as systemd does: guests and the host do not notice them.
 //!
-//! `make restarts` sets `FAIRLANE_RESTARTS`, the number of restarts for each side that may listen, and writes `out/restart/result.json`
-//! and `report.html`. Without that variable it is ignored, as a measurement takes minutes. Needs root, for a network namespace.
+//! `make restarts` sets `FAIRLANE_RESTARTS`, and measures the gap that a guest sees at as many restarts of each kind: the longest time
+//! in which no answer to its pings arrives, while QEMU's guest pings the host over a tap in a bridge, beside a TCP stream. It writes
+//! `out/restart/result.json` and `report.html`. Without that variable the measurement is ignored, as it takes minutes.
+//!
+//! Tests with guests need root, for a network namespace.
 
 #[path = "../daemon/mod.rs"]
 mod daemon;
+mod manager;
 #[path = "../early_ack/namespace.rs"]
 mod namespace;
 #[path = "../../../lab/tests/support/mod.rs"]
 mod support;
 
-use daemon::Daemon;
 use fairlane_lab::{Backend, Command, Error, Guest, GuestSpec, Kind, Outcome};
 use fairlane_load::{Sent, ping, tcp};
 use fairlane_report::{Axis, Figure, ResultFile, Series};
-use libtest_mimic::Arguments;
+use libtest_mimic::{Arguments, Failed, Trial};
+use manager::Manager;
 use namespace::Namespace;
-use nix::sys::signal::Signal;
+use nix::sys::signal::Signal::{self, SIGKILL, SIGTERM};
 use std::env;
-use std::io::{copy, sink};
+use std::io::{Read, Write, copy, sink};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
-use std::thread::sleep;
+use std::thread::{JoinHandle, sleep};
 use std::time::Duration;
 use support::guest_test;
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 92, 0, 1);
 const GUEST: Ipv4Addr = Ipv4Addr::new(10, 92, 0, 2);
 const PORT: u16 = 5001;
+const MAC: [u8; 6] = [0x52, 0x54, 0, 0x92, 0, 2];
 
 /// Pings around one restart: their number, and the time between two, in seconds.
 const PINGS: u16 = 1000;
 const INTERVAL: f64 = 0.002;
 
-/// Which side of the vhost-user socket listens.
-#[derive(Clone, Copy, PartialEq)]
-enum Listens {
-    Qemu,
-    Fairlane,
-}
+/// A kind of restart: its name, which side of the vhost-user socket listens, and how the process ends.
+type Case = (&'static str, bool, Signal);
+
+const CASES: [Case; 4] = [
+    ("qemu_listens", true, SIGTERM),
+    ("qemu_connects", false, SIGTERM),
+    ("qemu_listens_killed", true, SIGKILL),
+    ("qemu_connects_killed", false, SIGKILL),
+];
 
 fn main() -> ExitCode {
     let restarts = env::var("FAIRLANE_RESTARTS").ok().map(|text| text.parse().expect("FAIRLANE_RESTARTS is a number"));
-    let test = guest_test("a_restart_loses_no_connection", move || measure(restarts.unwrap_or(1)));
-    let test = test.with_ignored_flag(restarts.is_none());
-    libtest_mimic::run(&Arguments::from_args(), vec![test]).exit_code()
+    let measurement = guest_test("the_gap_at_a_restart", move || measure(restarts.unwrap_or(1)));
+    let tests = vec![
+        Trial::test("what_is_kept_is_used_or_closed", used_or_closed),
+        guest_test("a_guest_does_not_notice_a_restart", not_noticed),
+        measurement.with_ignored_flag(restarts.is_none()),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
 
-/// Measures both kinds, and writes the result.
+/// A frontend keeps its connection while the policy has its vif. All is given back to the manager once nobody uses it.
+fn used_or_closed() -> Result<(), Failed> {
+    let home = tempfile::tempdir()?;
+    let vifs = ["one", "two"].map(|name| format!("[[vif]]\nname = \"{name}\"\nsocket = \"DIR/{name}.sock\"\n"));
+    let of = |vifs: &[String]| format!("control = \"DIR/control.sock\"\n[[link]]\nname = \"lan\"\n{}", vifs.concat());
+    let mut service = Manager::start(home.path(), &of(&vifs));
+    assert_eq!(service.held(), ["vif one", "vif one", "vif two", "vif two"]);
+    let connect = |name: &str| UnixStream::connect(home.path().join(name));
+    let mut frontends = [connect("one.sock")?, connect("two.sock")?];
+    for signal in [SIGKILL, SIGTERM, SIGKILL] {
+        frontends.iter_mut().try_for_each(queues)?;
+        service.restart(signal);
+    }
+    frontends.iter_mut().try_for_each(queues)?;
+    assert!(
+        service
+            .daemon
+            .ctl(&["add", "vif", "three", &format!("socket={}/three.sock", home.path().display())])
+            .status
+            .success()
+    );
+    assert!(service.held().contains(&"vif three"));
+    assert!(service.daemon.ctl(&["remove", "vif", "three"]).status.success());
+    assert!(service.daemon.ctl(&["remove", "vif", "two"]).status.success());
+    assert_eq!(service.held(), ["vif one", "vif one"]);
+    assert_eq!(frontends[1].read(&mut [0])?, 0, "the connection of a vif that is gone ends");
+    daemon::write_policy(home.path(), &of(&vifs[1..]));
+    service.restart(SIGTERM);
+    assert_eq!(service.held(), ["vif two", "vif two"]);
+    assert_eq!(frontends[0].read(&mut [0])?, 0, "the connection of a vif that is gone ends");
+    Ok(())
+}
+
+/// Asks over a vhost-user connection for the number of queues (GET_QUEUE_NUM).
+fn queues(frontend: &mut UnixStream) -> Result<(), Failed> {
+    frontend.write_all(&[17u32, 1, 0].map(u32::to_ne_bytes).concat())?;
+    let mut reply = [0; 20];
+    frontend.read_exact(&mut reply)?;
+    assert_eq!(reply[12..], 1u64.to_ne_bytes());
+    Ok(())
+}
+
+fn not_noticed() -> Result<(), Error> {
+    host()?.run(|| {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let mut service = Manager::start(home.path(), &policy(false));
+        let guest = Guest::boot(&GuestSpec::served(Kind::Uml, "guest", home.path(), MAC, GUEST))?;
+        let received = receiver();
+        let stream = Command::TcpSend(tcp::SendSpec { to: (HOST, PORT).into(), connections: 1, seconds: 4.0 });
+        let stream = guest.agent().start_job(stream)?;
+        // What is in the process is lost with it if it is killed. What is in a ring or a tap never is.
+        for (signal, may_lose) in [(SIGTERM, 0), (SIGTERM, 0), (SIGKILL, PINGS)] {
+            let pings = guest.agent().start_job(pings(200))?;
+            sleep(Duration::from_millis(100));
+            let status = service.restart(signal);
+            assert!(signal == SIGKILL || status.success(), "{status}\n{}", service.daemon.log());
+            let Outcome::RoundTrips(trips) = pings.wait()? else { panic!("round trips") };
+            assert!(trips.lost() <= may_lose.into(), "{} pings were lost", trips.lost());
+            assert!(trips.lost() < trips.seconds.len(), "no ping was answered");
+        }
+        let Outcome::Sent(Sent { bytes, .. }) = stream.wait()? else { panic!("sent") };
+        assert_eq!(received.join().expect("the receiver"), bytes, "the stream");
+        guest.stop()
+    })
+}
+
+/// Measures all kinds, and writes the result.
 fn measure(restarts: usize) -> Result<(), Error> {
     let mut result = ResultFile::new("restart");
     result.setting("restarts", restarts).setting("ping_interval_ms", INTERVAL * 1000.0);
-    for (name, listens) in [("qemu_listens", Listens::Qemu), ("qemu_connects", Listens::Fairlane)] {
-        let gaps = gaps(listens, restarts)?;
+    for case in CASES {
+        let (gaps, name) = (gaps(case, restarts)?, case.0);
         let mut sorted = gaps.clone();
         sorted.sort_by(f64::total_cmp);
         let worst = sorted.last().copied().unwrap_or_default();
@@ -68,7 +144,7 @@ fn measure(restarts: usize) -> Result<(), Error> {
     }
     let caption =
         "The longest time without an answer to a guest that pings every 2 ms, while the backend is stopped and started";
-    result.figure(Figure::cdf("Gap at a restart").caption(caption).series(["qemu_listens", "qemu_connects"]));
+    result.figure(Figure::cdf("Gap at a restart").caption(caption).series(CASES.map(|case| case.0)));
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/restart");
     result.write(&out).expect("the result is written");
     Ok(())
@@ -83,10 +159,37 @@ fn gap(trips: &ping::RoundTrips) -> f64 {
 }
 
 /// The gap of each restart, in milliseconds.
-fn gaps(listens: Listens, restarts: usize) -> Result<Vec<f64>, Error> {
+fn gaps((_, connect, signal): Case, restarts: usize) -> Result<Vec<f64>, Error> {
+    host()?.run(move || {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let mut service = Manager::start(home.path(), &policy(connect));
+        let mut spec = GuestSpec::served(Kind::Qemu, "guest", home.path(), MAC, GUEST);
+        if let (Some(nic), true) = (&mut spec.nic, connect) {
+            nic.backend = Backend::VhostUserClient(home.path().join("guest.sock"));
+        }
+        let guest = Guest::boot(&spec)?;
+        let received = receiver();
+        let seconds = restarts as f64 * 3.0 + 2.0;
+        let stream = Command::TcpSend(tcp::SendSpec { to: (HOST, PORT).into(), connections: 1, seconds });
+        let stream = guest.agent().start_job(stream)?;
+        let mut gaps = Vec::new();
+        for _ in 0..restarts {
+            let pings = guest.agent().start_job(pings(PINGS))?;
+            sleep(Duration::from_millis(500));
+            service.restart(signal);
+            let Outcome::RoundTrips(trips) = pings.wait()? else { panic!("round trips") };
+            gaps.push(gap(&trips) * 1000.0);
+        }
+        let Outcome::Sent(Sent { bytes, .. }) = stream.wait()? else { panic!("sent") };
+        assert_eq!(received.join().expect("the receiver"), bytes, "the stream");
+        guest.stop()?;
+        Ok(gaps)
+    })
+}
+
+/// A host with a tap in a bridge, beside a card.
+fn host() -> Result<Namespace, Error> {
     let namespace = Namespace::new()?;
-    // As on a host: the tap is in a bridge, beside a card. Alone it would leave the host without a carrier while nobody has it open, so
-    // that the host forgets the guest's address, asks for it before the guest is back, and again a second later.
     for step in [
         "link add br0 type bridge",
         "link add eth0 type veth peer name far0",
@@ -99,43 +202,25 @@ fn gaps(listens: Listens, restarts: usize) -> Result<Vec<f64>, Error> {
         namespace.ip(step);
     }
     namespace.ip(&format!("address add {HOST}/24 dev br0"));
-    namespace.run(move || run(listens, restarts))
+    Ok(namespace)
 }
 
-fn run(listens: Listens, restarts: usize) -> Result<Vec<f64>, Error> {
-    let home = tempfile::tempdir().expect("a temporary directory");
-    let connect = listens == Listens::Qemu;
-    let policy = format!(
+fn policy(connect: bool) -> String {
+    format!(
         "control = \"DIR/control.sock\"\n[[link]]\nname = \"lan\"\nrate = \"50Mbit/s\"\nuplink = {{ tap = \"fl0\" }}\n\
          [[vif]]\nname = \"guest\"\nsocket = \"DIR/guest.sock\"\nconnect = {connect}\n"
-    );
-    let mut daemon = Daemon::start(home.path(), &policy, |mut command| command.spawn());
-    let mut spec = GuestSpec::served(Kind::Qemu, "guest", home.path(), [0x52, 0x54, 0, 0x92, 0, 2], GUEST);
-    if let (Some(nic), true) = (&mut spec.nic, connect) {
-        nic.backend = Backend::VhostUserClient(home.path().join("guest.sock"));
-    }
-    let guest = Guest::boot(&spec)?;
+    )
+}
+
+/// A server that counts the bytes of one stream to its end.
+fn receiver() -> JoinHandle<u64> {
     let listener = TcpListener::bind((HOST, PORT)).expect("an address of the host");
-    let received = std::thread::spawn(move || {
+    std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("the guest connects");
         copy(&mut stream, &mut sink()).expect("the connection holds")
-    });
-    let seconds = restarts as f64 * 3.0 + 2.0;
-    let stream = Command::TcpSend(tcp::SendSpec { to: (HOST, PORT).into(), connections: 1, seconds });
-    let stream = guest.agent().start_job(stream)?;
-    let mut gaps = Vec::new();
-    for _ in 0..restarts {
-        let spec = ping::Spec { to: HOST, count: PINGS, interval: INTERVAL, patience: 5.0 };
-        let pings = guest.agent().start_job(Command::Ping(spec))?;
-        sleep(Duration::from_millis(500));
-        let status = daemon.end(Signal::SIGTERM);
-        assert!(status.success(), "{status}\n{}", daemon.log());
-        daemon = Daemon::serve(home.path(), |mut command| command.spawn());
-        let Outcome::RoundTrips(trips) = pings.wait()? else { panic!("round trips") };
-        gaps.push(gap(&trips) * 1000.0);
-    }
-    let Outcome::Sent(Sent { bytes, .. }) = stream.wait()? else { panic!("sent") };
-    assert_eq!(received.join().expect("the receiver"), bytes, "the stream");
-    guest.stop()?;
-    Ok(gaps)
+    })
+}
+
+fn pings(count: u16) -> Command {
+    Command::Ping(ping::Spec { to: HOST, count, interval: INTERVAL, patience: 5.0 })
 }

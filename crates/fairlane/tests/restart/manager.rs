@@ -1,0 +1,111 @@
+//! A service manager that stores descriptors, as systemd does (`FDSTORE=1` of sd_notify(3)), and passes them to each process of its
+//! service (sd_listen_fds(3)).
+
+use crate::daemon::{Daemon, write_policy};
+use nix::cmsg_space;
+use nix::sys::signal::Signal;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::unistd::close;
+use std::fmt::Write;
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+/// The first descriptor that is passed to a service (SD_LISTEN_FDS_START).
+const FIRST: usize = 3;
+
+/// Where descriptors are put out of the way of each other: no process here has that many.
+const ASIDE: usize = 200;
+
+/// A manager with a service that runs.
+pub(crate) struct Manager {
+    directory: PathBuf,
+    socket: UnixDatagram,
+    /// What it holds, by name. Processes that are started later would inherit it, so it is received as late as possible.
+    held: Vec<(String, RawFd)>,
+    pub(crate) daemon: Daemon,
+}
+
+impl Manager {
+    /// Starts a service with a policy, in which `DIR` stands for the directory.
+    pub(crate) fn start(directory: &Path, policy: &str) -> Manager {
+        write_policy(directory, policy);
+        let socket = UnixDatagram::bind(directory.join("notify")).expect("a socket for notifications");
+        socket.set_nonblocking(true).expect("a socket");
+        let daemon = Daemon::launch(directory, command(directory, &[]), |mut command| command.spawn());
+        Manager { directory: directory.to_owned(), socket, held: Vec::new(), daemon }
+    }
+
+    /// Ends the process by a signal and starts the next one.
+    pub(crate) fn restart(&mut self, signal: Signal) -> ExitStatus {
+        let status = self.daemon.end(signal);
+        self.receive();
+        let next = command(&self.directory, &self.held);
+        self.daemon = Daemon::launch(&self.directory, next, |mut command| command.spawn());
+        status
+    }
+
+    /// The names of what it holds.
+    pub(crate) fn held(&mut self) -> Vec<&str> {
+        self.receive();
+        self.held.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Receives what was stored and removed.
+    fn receive(&mut self) {
+        let (mut bytes, mut control) = ([0; 512], cmsg_space!([RawFd; 8]));
+        loop {
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            let flags = MsgFlags::empty();
+            let Ok(message) = recvmsg::<()>(self.socket.as_raw_fd(), &mut parts, Some(&mut control), flags) else {
+                return;
+            };
+            let fds = message.cmsgs().expect("room for all descriptors").filter_map(|control| match control {
+                ControlMessageOwned::ScmRights(fds) => Some(fds),
+                _ => None,
+            });
+            let (fds, len) = (fds.flatten().collect::<Vec<_>>(), message.bytes);
+            let text = std::str::from_utf8(&bytes[..len]).expect("a notification");
+            let name = text.lines().find_map(|line| line.strip_prefix("FDNAME=")).unwrap_or_default().to_owned();
+            if text.contains("FDSTORE=1\n") {
+                assert!(text.contains("FDPOLL=0\n"), "systemd would close it: {text}");
+                self.held.extend(fds.into_iter().map(|fd| (name.clone(), fd)));
+            } else if text.contains("FDSTOREREMOVE=1\n") {
+                let (gone, rest) = self.held.drain(..).partition(|(held, _)| *held == name);
+                self.held = rest;
+                close_all(gone);
+            }
+        }
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.receive();
+        close_all(std::mem::take(&mut self.held));
+    }
+}
+
+fn close_all(held: Vec<(String, RawFd)>) {
+    held.into_iter().for_each(|(_, fd)| close(fd).expect("a descriptor"));
+}
+
+/// A command to which the arguments of the program are still to be added, with these descriptors.
+fn command(directory: &Path, held: &[(String, RawFd)]) -> Command {
+    let (mut aside, mut place) = (String::new(), String::new());
+    for (number, (_, fd)) in held.iter().enumerate() {
+        write!(aside, " {}<&{fd}-", ASIDE + number).expect("text");
+        write!(place, " {}<&{}-", FIRST + number, ASIDE + number).expect("text");
+    }
+    let names: Vec<&str> = held.iter().map(|(name, _)| name.as_str()).collect();
+    // Plain sh knows descriptors of one digit only.
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("exec{aside}; exec{place}; LISTEN_PID=$$ exec \"$0\" \"$@\"")]);
+    command.arg(env!("CARGO_BIN_EXE_fairlane")).env("NOTIFY_SOCKET", directory.join("notify"));
+    if !names.is_empty() {
+        command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
+    }
+    command
+}
