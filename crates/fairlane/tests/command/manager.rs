@@ -23,12 +23,13 @@ impl Manager {
         Manager { socket, workspace, backend }
     }
 
-    /// The next notification, if one arrives within a timeout.
+    /// The next notification of a state, if one arrives within a timeout.
     fn receive_within(&self, timeout: Duration) -> Option<String> {
         self.socket.set_read_timeout(Some(timeout)).unwrap();
         let mut message = [0; 256];
         loop {
             match self.socket.recv(&mut message) {
+                Ok(_) if message.starts_with(b"FDSTORE=1\n") => {}
                 Ok(bytes) => return Some(String::from_utf8(message[..bytes].to_vec()).unwrap()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 // A receive with a timeout is interrupted if the whole process was stopped (signal(7)).

@@ -3,6 +3,8 @@
 //! The host is a copy-on-write view of the directory in `FAIRLANE_DEB_ROOT`, and the package that of `make deb`; `make deb-test` provides
 //! both, with a clean Debian 12. Without that variable, the test is ignored. Needs root.
 
+#[path = "../restart/gap.rs"]
+mod gap;
 #[path = "../missing/mod.rs"]
 mod missing;
 mod root;
@@ -19,6 +21,8 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 1);
 const GUEST: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 2);
@@ -26,7 +30,7 @@ const GUEST: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 2);
 const NO_ROOT: &str = "no Debian root to install the package in: run `make deb-test`";
 
 /// Time between two pings, in seconds.
-const INTERVAL: f64 = 0.02;
+const INTERVAL: f64 = 0.005;
 
 fn main() -> ExitCode {
     let test = Trial::ignorable_test("the_package_is_installed_upgraded_guarded_and_purged", life);
@@ -66,6 +70,7 @@ fn life() -> Result<Completion, Failed> {
     let home = tempfile::tempdir()?;
     let guest = served(&root, home.path())?;
     upgraded(&root, &guest)?;
+    restarted(&mut root, &guest)?;
     guarded(&mut root);
     guest.stop()?;
     purged(&root);
@@ -114,7 +119,7 @@ fn served(root: &Root, home: &Path) -> Result<Guest, Failed> {
     }
     let guest = Guest::boot(&spec)?;
     let trips = answered(pings(&guest, 50)?)?;
-    assert!(trips.iter().any(Option::is_some), "the guest does not reach the host");
+    assert!(trips.lost() < trips.seconds.len(), "the guest does not reach the host");
     Ok(guest)
 }
 
@@ -124,10 +129,10 @@ fn pings(guest: &Guest, count: u16) -> Result<Job, Failed> {
     Ok(guest.agent().start_job(Command::Ping(spec))?)
 }
 
-/// Waits for the end of pings. Returns the time of each round trip, in seconds.
-fn answered(job: Job) -> Result<Vec<Option<f64>>, Failed> {
+/// Waits for the end of pings.
+fn answered(job: Job) -> Result<ping::RoundTrips, Failed> {
     match job.wait()? {
-        Outcome::RoundTrips(trips) => Ok(trips.seconds),
+        Outcome::RoundTrips(trips) => Ok(trips),
         other => Err(format!("not round trips: {other:?}").into()),
     }
 }
@@ -139,15 +144,33 @@ fn main_pid(root: &Root) -> String {
 /// An upgrade while the guest sends: the new daemon serves it, and the administrator's policy is kept.
 fn upgraded(root: &Root, guest: &Guest) -> Result<(), Failed> {
     let (old, policy) = (main_pid(root), fs::read_to_string(root.path("/etc/fairlane/policy.toml"))?);
-    let traffic = pings(guest, 250)?;
+    let traffic = pings(guest, 1000)?;
     root.done("dpkg --install newer.deb");
     assert!(root.done("dpkg-query --show fairlane").contains("+newer"));
     assert_ne!(main_pid(root), old, "the upgrade did not restart the service");
     assert_eq!(fs::read_to_string(root.path("/etc/fairlane/policy.toml"))?, policy);
-    let trips = answered(traffic)?;
-    let lost = trips.iter().filter(|trip| trip.is_none()).count();
-    eprintln!("{lost} of {} pings, one every 20 ms, were lost during the upgrade", trips.len());
-    assert!(trips.last().is_some_and(Option::is_some), "the guest is not served after the upgrade: {trips:?}");
+    assert_eq!(answered(traffic)?.lost(), 0, "pings were lost during the upgrade");
+    Ok(())
+}
+
+/// Restarts that the guest does not notice, and kills that cost it what was in the process. `FAIRLANE_RESTARTS` of each.
+fn restarted(root: &mut Root, guest: &Guest) -> Result<(), Failed> {
+    let restarts = env::var("FAIRLANE_RESTARTS").map_or(Ok(2), |text| text.parse::<usize>())?;
+    for (command, may_lose) in
+        [("true", 0), ("systemctl restart fairlane", 0), ("systemctl kill --signal=KILL fairlane", 100)]
+    {
+        let mut gaps = Vec::new();
+        for _ in 0..restarts {
+            let traffic = pings(guest, 300)?;
+            sleep(Duration::from_millis(300));
+            root.done(command);
+            let trips = answered(traffic)?;
+            root.wait_for("the service runs", |root| root.run("systemctl is-active fairlane").status.success());
+            assert!(trips.lost() <= may_lose, "{command}: {} pings were lost", trips.lost());
+            gaps.push(gap::gap(&trips, INTERVAL));
+        }
+        eprintln!("{command}: {}", gap::summary(&gaps));
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@
 
 #[path = "../daemon/mod.rs"]
 mod daemon;
+mod gap;
 mod manager;
 #[path = "../early_ack/namespace.rs"]
 mod namespace;
@@ -17,6 +18,7 @@ mod support;
 use fairlane_lab::{Backend, Command, Error, Guest, GuestSpec, Kind, Outcome};
 use fairlane_load::{Sent, ping, tcp};
 use fairlane_report::{Axis, Figure, ResultFile, Series};
+use gap::{gap, summary};
 use libtest_mimic::{Arguments, Failed, Trial};
 use manager::Manager;
 use namespace::Namespace;
@@ -40,14 +42,16 @@ const MAC: [u8; 6] = [0x52, 0x54, 0, 0x92, 0, 2];
 const PINGS: u16 = 1000;
 const INTERVAL: f64 = 0.002;
 
-/// A kind of restart: its name, which side of the vhost-user socket listens, and how the process ends.
-type Case = (&'static str, bool, Signal);
+/// A kind of restart: its name, whether QEMU listens, and how the process ends.
+type Case = (&'static str, bool, Option<Signal>);
 
-const CASES: [Case; 4] = [
-    ("qemu_listens", true, SIGTERM),
-    ("qemu_connects", false, SIGTERM),
-    ("qemu_listens_killed", true, SIGKILL),
-    ("qemu_connects_killed", false, SIGKILL),
+const CASES: [Case; 5] = [
+    // What the guest sees without a restart, as its host has other work too.
+    ("no_restart", false, None),
+    ("qemu_listens", true, Some(SIGTERM)),
+    ("qemu_connects", false, Some(SIGTERM)),
+    ("qemu_listens_killed", true, Some(SIGKILL)),
+    ("qemu_connects_killed", false, Some(SIGKILL)),
 ];
 
 fn main() -> ExitCode {
@@ -133,14 +137,12 @@ fn measure(restarts: usize) -> Result<(), Error> {
     result.setting("restarts", restarts).setting("ping_interval_ms", INTERVAL * 1000.0);
     for case in CASES {
         let (gaps, name) = (gaps(case, restarts)?, case.0);
-        let mut sorted = gaps.clone();
-        sorted.sort_by(f64::total_cmp);
-        let worst = sorted.last().copied().unwrap_or_default();
-        println!("{name}: p50 {:.1} ms, worst {worst:.1} ms of {restarts}", sorted[restarts / 2]);
+        println!("{name}: {}", summary(&gaps));
+        let gaps: Vec<f64> = gaps.iter().map(|gap| gap * 1000.0).collect();
         let points = gaps.iter().enumerate().map(|(number, gap)| [number as f64, *gap]);
         result.series(Series::new(name, "ms", Axis::new("restart", "")).points(points));
         result.metric(&format!("{name}_gap"), &gaps, "ms");
-        result.value(&format!("{name}_worst"), worst, "ms");
+        result.value(&format!("{name}_worst"), gaps.iter().copied().fold(0.0, f64::max), "ms");
     }
     let caption =
         "The longest time without an answer to a guest that pings every 2 ms, while the backend is stopped and started";
@@ -150,15 +152,7 @@ fn measure(restarts: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The longest time between two answers, in seconds.
-fn gap(trips: &ping::RoundTrips) -> f64 {
-    let arrival = |(number, trip): (usize, &Option<f64>)| trip.map(|trip| number as f64 * INTERVAL + trip);
-    let mut arrivals: Vec<f64> = trips.seconds.iter().enumerate().filter_map(arrival).collect();
-    arrivals.sort_by(f64::total_cmp);
-    arrivals.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
-}
-
-/// The gap of each restart, in milliseconds.
+/// The gap of each restart, in seconds.
 fn gaps((_, connect, signal): Case, restarts: usize) -> Result<Vec<f64>, Error> {
     host()?.run(move || {
         let home = tempfile::tempdir().expect("a temporary directory");
@@ -176,9 +170,11 @@ fn gaps((_, connect, signal): Case, restarts: usize) -> Result<Vec<f64>, Error> 
         for _ in 0..restarts {
             let pings = guest.agent().start_job(pings(PINGS))?;
             sleep(Duration::from_millis(500));
-            service.restart(signal);
+            if let Some(signal) = signal {
+                service.restart(signal);
+            }
             let Outcome::RoundTrips(trips) = pings.wait()? else { panic!("round trips") };
-            gaps.push(gap(&trips) * 1000.0);
+            gaps.push(gap(&trips, INTERVAL));
         }
         let Outcome::Sent(Sent { bytes, .. }) = stream.wait()? else { panic!("sent") };
         assert_eq!(received.join().expect("the receiver"), bytes, "the stream");
