@@ -46,7 +46,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let passed = store::open();
     let loaded = policy_file::read(&args.policy)?;
     if !args.unconfined {
-        confinement::prepare(&loaded, &args.policy).map_err(anyhow::Error::msg)?;
+        confinement::prepare(&loaded, &args.policy).inspect_err(|_| manager::pause()).map_err(anyhow::Error::msg)?;
     }
     // Before the first thread starts, so that every thread inherits the blocked signals: only `serve` waits for them.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if let Err(error) = passed {
         tracing::error!("what the former process kept cannot be taken over: {error}");
     }
-    let engine = Engine::start(loaded)?;
+    let engine = Engine::start(loaded).inspect_err(|_| manager::pause())?;
     if args.unconfined {
         tracing::warn!("not confined, because of --unconfined");
     } else {

@@ -73,16 +73,19 @@ pub fn open() -> io::Result<()> {
 /// The system's error.
 pub fn keeper(name: &str) -> io::Result<Option<(Arc<Keeper>, Option<Kept>)>> {
     let Some(mut store) = store() else { return Ok(None) };
-    let ends = store.passed.remove(name);
-    let (keeper, is_stored) = match ends.map(<[OwnedFd; 2]>::try_from) {
-        Some(Ok(ends)) => (Keeper::from_ends(ends), true),
+    let ends = store.passed.remove(name).map(<[OwnedFd; 2]>::try_from);
+    let (keeper, kept, is_stored) = match ends {
+        Some(Ok(ends)) => {
+            let keeper = Keeper::from_ends(ends);
+            let kept = keeper.take();
+            (keeper, kept, true)
+        }
         Some(Err(_)) => {
             tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], &[]);
-            (Keeper::new()?, false)
+            (Keeper::new()?, None, false)
         }
-        None => (Keeper::new()?, false),
+        None => (Keeper::new()?, None, false),
     };
-    let kept = keeper.take();
     let keeper = Arc::new(keeper);
     store.enter(name, keeper.clone(), is_stored);
     Ok(Some((keeper, kept)))

@@ -2,6 +2,8 @@
 
 use fairlane_engine::Engine;
 use sd_notify::{NotifyState, notify, watchdog_enabled};
+use std::env;
+use std::thread;
 use std::time::Duration;
 use tracing::{error, warn};
 
@@ -9,6 +11,14 @@ use tracing::{error, warn};
 pub(super) fn notify_state(states: &[NotifyState<'_>]) {
     if let Err(error) = notify(states) {
         warn!(%error, "cannot notify the service manager: {states:?}");
+    }
+}
+
+/// Waits before a process ends that could not start. Its manager starts the next one at once, as guests wait for that after any other
+/// end; one that cannot start either would keep a CPU busy.
+pub(super) fn pause() {
+    if env::var_os("NOTIFY_SOCKET").is_some() {
+        thread::sleep(Duration::from_secs(1));
     }
 }
 

@@ -130,3 +130,60 @@ fn take<'a>(bytes: &mut &'a [u8], len: u32) -> Result<&'a [u8], Unusable> {
     *bytes = rest;
     Ok(taken)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PATH: &str = "/run/vif.sock";
+
+    /// What is kept of a connection with two messages, one of them with a descriptor.
+    fn kept() -> Kept {
+        let (near, far) = UnixStream::pair().unwrap();
+        let mut record = Record::new(Path::new(PATH), &near);
+        record.ring(FrontendReq::SET_VRING_NUM, 1, 256);
+        record.message(FrontendReq::SET_VRING_KICK, &[1], Some(far.as_fd()));
+        let files = record.fds.iter().map(|fd| File::from(fd.try_clone_to_owned().unwrap())).collect();
+        Kept { bytes: record.bytes, files }
+    }
+
+    #[test]
+    fn what_is_kept_is_read() {
+        let (_, messages) = read(kept(), Path::new(PATH)).unwrap();
+        let [number, kick] = &messages[..] else { panic!("{} messages", messages.len()) };
+        assert_eq!((number.request, number.word(0).unwrap()), (FrontendReq::SET_VRING_NUM, 1));
+        assert_eq!((number.word(4).unwrap(), number.files.len()), (256, 0));
+        assert_eq!((kick.request, kick.long(0).unwrap()), (FrontendReq::SET_VRING_KICK, 1));
+        assert_eq!(kick.files.len(), 1);
+    }
+
+    #[test]
+    fn another_format_or_path_is_refused() {
+        assert!(matches!(read(kept(), Path::new("/run/other.sock")), Err(Unusable::Moved)));
+        let mut newer = kept();
+        newer.bytes[..4].copy_from_slice(&(FORMAT + 1).to_ne_bytes());
+        let refused = read(newer, Path::new(PATH)).map(drop).unwrap_err();
+        assert_eq!(refused.to_string(), "it was kept in format 2, and this version knows 1");
+        let foreign = Kept { files: vec![File::open("/proc/self/maps").unwrap()], ..kept() };
+        assert!(matches!(read(foreign, Path::new(PATH)), Err(Unusable::Damaged)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+            len in any::<prop::sample::Index>(),
+            files in 0..4usize,
+        ) {
+            let Kept { mut bytes, files: all } = kept();
+            for (at, byte) in changes {
+                bytes[at.index(bytes.len())] = byte;
+            }
+            bytes.truncate(len.index(bytes.len() + 1));
+            if let Ok((_, messages)) = read(Kept { bytes, files: all.into_iter().take(files).collect() }, Path::new(PATH)) {
+                prop_assert!(messages.iter().map(|message| message.files.len()).sum::<usize>() < files);
+            }
+        }
+    }
+}
