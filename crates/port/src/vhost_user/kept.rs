@@ -178,7 +178,8 @@ mod tests {
         ) {
             let Kept { mut bytes, files: all } = kept();
             for (at, byte) in changes {
-                bytes[at.index(bytes.len())] = byte;
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
             }
             bytes.truncate(len.index(bytes.len() + 1));
             if let Ok((_, messages)) = read(Kept { bytes, files: all.into_iter().take(files).collect() }, Path::new(PATH)) {
