@@ -22,7 +22,7 @@ use fairlane_core::receive;
 use fairlane_core::sched::{After, Budget, Cost, Next, Scheduler};
 use fairlane_core::switch::{Config, Switch};
 use fairlane_core::time::{Nanos, SECOND};
-use fairlane_port::{BURST, Burst, Poller, Room, Status};
+use fairlane_port::{BURST, Burst, Poller, Room, Status, trace};
 pub(crate) use sleep::Asleep;
 use sleep::Sleep;
 use tenants::Tenants;
@@ -279,7 +279,7 @@ impl Bridge {
         let taken = ticket.map_or(0, |ticket| self.fabric.received_bytes(ticket.on));
         let left = loop {
             let Offered { batch, suppressed } = match &mut sender.early {
-                Some(early) => early.offer(&mut *sender.port, burst, *budget, now),
+                Some(early) => early.offer(&sender.name, &mut *sender.port, burst, *budget, now),
                 None => Offered { batch: sender.port.offer(burst, *budget, now), suppressed: 0 },
             };
             if batch.is_empty() {
@@ -288,6 +288,7 @@ impl Bridge {
             let (judged_by_ip, drops) = (sender.judged_by_ip, &mut sender.counters.drops);
             let mut sending = Sending {
                 from: *from,
+                name: &sender.name,
                 batch,
                 judged_by_ip,
                 now,
@@ -334,13 +335,16 @@ impl Bridge {
             sender.ticket = Some(ticket.used(bytes, sender.share.weight));
         }
         if cost.frames > before.frames {
-            sender.counters.sent_frames += cost.frames - before.frames;
-            sender.counters.sent_bytes += cost.bytes - before.bytes;
+            let (frames, bytes) = (cost.frames - before.frames, cost.bytes - before.bytes);
+            sender.counters.sent_frames += frames;
+            sender.counters.sent_bytes += bytes;
             sender.uplink_bytes += cost.uplink_bytes - before.uplink_bytes;
             sender.touch(*from, &mut self.fabric.touched);
+            let waited = if *from == UPLINK { Nanos(0) } else { now.since(sender.since) };
             if *from != UPLINK {
-                sender.waiting.record(now.since(sender.since));
+                sender.waiting.record(waited);
             }
+            trace::take(&sender.name, frames, bytes, waited);
         }
         self.fabric.entries[from.index()] = Some(sender);
         left

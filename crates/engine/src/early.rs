@@ -9,6 +9,7 @@ use fairlane_core::packet::Offload;
 use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use fairlane_port::persistent::PersistentState;
+use fairlane_port::trace::{self, Early as What};
 use fairlane_port::{BURST, Batch, Burst, HEAD, Head, Port};
 use std::collections::VecDeque;
 use std::io;
@@ -101,6 +102,7 @@ impl Early {
     /// ring.
     pub(crate) fn offer<'a>(
         &'a mut self,
+        vif: &str,
         port: &'a mut dyn Port,
         burst: &'a mut Burst,
         budget: Budget,
@@ -109,6 +111,7 @@ impl Early {
         self.from_ring = !self.waiting() || !self.judged.is_empty();
         if !self.from_ring {
             let Early { kept, acks, .. } = self;
+            let before = acks.len();
             kept.with(|early| {
                 while acks.len() < BURST
                     && let Some(ack) = early.next_ack()
@@ -116,6 +119,9 @@ impl Early {
                     acks.push_back(Short::new(ack));
                 }
             });
+            if acks.len() > before {
+                trace::early_ack(vif, (acks.len() - before) as u64, What::Ack);
+            }
             let mut filler = burst.fill();
             filler.push_all(budget, self.acks.iter().map(|ack| (&ack.bytes[..ack.len.into()], Offload::default())));
             return Offered { batch: filler.done(), suppressed: 0 };
@@ -163,7 +169,7 @@ impl Early {
 
     /// Records the state of the ring, and retransmits what is due. Returns whether something was put into the ring, and when to
     /// call it again at the latest.
-    pub(crate) fn tend(&mut self, port: &mut dyn Port, burst: &mut Burst, now: Nanos) -> (bool, Nanos) {
+    pub(crate) fn tend(&mut self, vif: &str, port: &mut dyn Port, burst: &mut Burst, now: Nanos) -> (bool, Nanos) {
         self.kept.with(|early| {
             early.observe(port.ring(), now);
             let mut put = false;
@@ -174,6 +180,7 @@ impl Early {
                 filler.push(frame, Offload::default());
                 if port.put(&filler.done(), 0..1, now).accepted > 0 {
                     put = true;
+                    trace::early_ack(vif, 1, What::Retransmit);
                 } else {
                     early.refused(now);
                 }

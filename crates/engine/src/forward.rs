@@ -8,6 +8,7 @@ use fairlane_core::sched::Budget;
 use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::switch::{Switch, Verdict};
 use fairlane_core::time::Nanos;
+use fairlane_port::trace::{self, Whose};
 use fairlane_port::{BURST, Batch, Burst, Refusal, Status};
 use std::ops::Range;
 
@@ -17,6 +18,8 @@ pub const UPLINK: PortId = PortId(0);
 /// A batch to forward.
 pub(crate) struct Sending<'a> {
     pub from: PortId,
+    /// Its sender's name.
+    pub name: &'a str,
     pub batch: Batch<'a>,
     /// Whether the sender is pinned to IP addresses, so that frames with equal Ethernet headers may differ.
     pub judged_by_ip: bool,
@@ -125,6 +128,16 @@ impl Fabric {
         None
     }
 
+    /// The name of whoever receives frames with a verdict, for a tracepoint.
+    #[cold]
+    fn receiver(&self, verdict: Verdict) -> &str {
+        match verdict {
+            Verdict::To(to) => self.entries.get(to.index()).and_then(Option::as_ref).map_or("", |entry| &entry.name),
+            Verdict::Flood => "*",
+            Verdict::Drop(_) => "",
+        }
+    }
+
     /// The verdict on a frame; that of the last frame if the addresses are the same.
     // Not inlined, it takes 40 instructions more per frame.
     #[inline(always)]
@@ -142,6 +155,8 @@ impl Fabric {
     #[inline(never)]
     fn look_up<'a>(&mut self, sending: &Sending<'a>, head: &'a [u8], last: &mut Option<Judged<'a>>) -> Verdict {
         let verdict = self.switch.forward(sending.from, head, sending.now);
+        // Not in the loop that judges frames: there it takes 5 instructions more per frame.
+        trace::verdict(sending.name, head, || self.receiver(verdict));
         let addresses = if sending.judged_by_ip { None } else { addresses(head) };
         *last = addresses.map(|addresses| Judged { addresses, verdict });
         verdict
@@ -204,8 +219,14 @@ impl Fabric {
 impl Sending<'_> {
     /// Drops frames, up to the end of the range.
     fn drop(&mut self, frames: Range<usize>, reason: DropReason) {
-        self.drops.add(reason, frames.len() as u64);
+        self.lose(frames.len() as u64, reason);
         self.done = frames.end;
+    }
+
+    /// Counts drops.
+    fn lose(&mut self, frames: u64, reason: DropReason) {
+        self.drops.add(reason, frames);
+        trace::drop(self.name, frames, reason, Whose::Sent);
     }
 }
 
@@ -216,8 +237,10 @@ impl PortEntry {
         while next < run.end {
             let put = self.port.put(&sending.batch, next..run.end, sending.now);
             if put.accepted > 0 {
-                self.counters.received_frames += put.accepted as u64;
-                self.counters.received_bytes += sending.batch.bytes_of(next..next + put.accepted);
+                let (frames, bytes) = (put.accepted as u64, sending.batch.bytes_of(next..next + put.accepted));
+                self.counters.received_frames += frames;
+                self.counters.received_bytes += bytes;
+                trace::put(&self.name, frames, bytes, Nanos(0));
                 self.last_received = sending.now;
                 self.touch(id, touched);
                 if let Some(early) = &mut self.early {
@@ -227,7 +250,7 @@ impl PortEntry {
             }
             match put.refusal {
                 Some(Refusal::Never(reason)) => {
-                    sending.drops.add(reason, 1);
+                    sending.lose(1, reason);
                     next += 1;
                 }
                 Some(Refusal::Full) | None => break,
@@ -263,7 +286,7 @@ impl PortEntry {
     /// Drops the frames before `end`, whose work would have been so many units.
     #[cold]
     fn refuse(&mut self, sending: &mut Sending<'_>, id: PortId, end: usize, units: u64, receivers: &mut Receivers) {
-        self.counters.receive_drops.add(DropReason::RxOverShare, (end - sending.done) as u64);
+        self.lose((end - sending.done) as u64, DropReason::RxOverShare);
         receivers.uplink_work.has_drops = true;
         let nanos = receivers.uplink_work.time_of(units);
         receivers.inflow.refused(id, self.rx_owner, nanos);
@@ -320,12 +343,18 @@ impl PortEntry {
         for frame in sending.done..end {
             let bytes = sending.batch.bytes(frame);
             if !receivers.pool.admits(&self.queue, bytes, self.receive.queue, self.receive.share.weight) {
-                self.counters.receive_drops.add(DropReason::RxQueueFull, 1);
+                self.lose(1, DropReason::RxQueueFull);
             } else if !self.queue.push(&mut receivers.pool, from, &sending.batch, frame, sending.now) {
-                sending.drops.add(DropReason::Malformed, 1);
+                sending.lose(1, DropReason::Malformed);
             }
         }
         sending.done = end;
+    }
+
+    /// Counts drops of frames for the guest.
+    pub(crate) fn lose(&mut self, frames: u64, reason: DropReason) {
+        self.counters.receive_drops.add(reason, frames);
+        trace::drop(&self.name, frames, reason, Whose::Received);
     }
 
     /// Adds the port to those flushed at the end of the round.

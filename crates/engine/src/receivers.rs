@@ -12,7 +12,7 @@ use fairlane_core::sched::{self, After, Bucket, Budget, Cost, Next, Scheduler, S
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_policy::uplink_queue;
-use fairlane_port::{Batch, Burst, Refusal, Room, Status};
+use fairlane_port::{Batch, Burst, Refusal, Room, Status, trace};
 use std::ops::Range;
 
 /// How long a port whose queue became empty keeps its place in the receivers' scheduler.
@@ -210,7 +210,9 @@ impl Fabric {
         while budget.frames > 0 && budget.bytes > 0 && !entry.queue.is_empty() {
             let judged = entry.queue.judge(&mut receivers.pool, now);
             entry.counters.marked_frames += judged.marked;
-            entry.counters.receive_drops.add(DropReason::RxCongested, judged.dropped);
+            if judged.dropped > 0 {
+                entry.lose(judged.dropped, DropReason::RxCongested);
+            }
             let batch = entry.queue.offer(burst, budget);
             let put = entry.port.put(&batch, 0..batch.len(), now);
             if put.accepted > 0
@@ -226,7 +228,9 @@ impl Fabric {
                 cost.segments += frame.offload.segments(bytes);
                 cost.uplink_bytes += if frame.from_uplink { bytes } else { 0 };
                 budget.bytes = budget.bytes.saturating_sub(bytes);
-                entry.rx_waiting.record(now.since(frame.since));
+                let waited = now.since(frame.since);
+                entry.rx_waiting.record(waited);
+                trace::put(&entry.name, 1, bytes, waited);
             }
             budget.frames -= put.accepted as u32;
             if put.accepted > 0 {
@@ -236,7 +240,7 @@ impl Fabric {
             match put.refusal {
                 Some(Refusal::Never(reason)) => {
                     entry.queue.pop(&mut receivers.pool);
-                    entry.counters.receive_drops.add(reason, 1);
+                    entry.lose(1, reason);
                 }
                 Some(Refusal::Full) => break,
                 None => {}
@@ -298,14 +302,14 @@ impl PortEntry {
     fn expire(&mut self, receivers: &mut Receivers, now: Nanos) {
         while self.expiry() <= now {
             self.queue.pop(&mut receivers.pool);
-            self.counters.receive_drops.add(DropReason::RxQueueTimeout, 1);
+            self.lose(1, DropReason::RxQueueTimeout);
         }
     }
 
     /// Drops all queued frames.
     pub(crate) fn drop_queue(&mut self, receivers: &mut Receivers, reason: DropReason) {
         while self.queue.pop(&mut receivers.pool).is_some() {
-            self.counters.receive_drops.add(reason, 1);
+            self.lose(1, reason);
         }
     }
 }

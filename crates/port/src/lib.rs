@@ -35,6 +35,7 @@ pub mod store;
 pub mod tap;
 #[cfg(test)]
 mod testing;
+pub mod trace;
 pub mod vhost_user;
 mod virtqueue;
 mod vnet;

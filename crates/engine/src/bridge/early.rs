@@ -17,7 +17,7 @@ impl Bridge {
         self.accelerated.retain(|port| {
             let Some(entry) = fabric.entries[port.index()].as_deref_mut() else { return false };
             let Some(early) = &mut entry.early else { return false };
-            let (put, again) = early.tend(&mut *entry.port, burst, now);
+            let (put, again) = early.tend(&entry.name, &mut *entry.port, burst, now);
             next = next.min(again);
             let over = early.is_over();
             if put {

@@ -18,6 +18,7 @@ mod observer;
 mod page;
 mod prometheus;
 mod top;
+mod tracepoints;
 mod up;
 mod workspace;
 mod xdp;
