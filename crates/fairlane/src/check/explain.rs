@@ -3,11 +3,44 @@
 use fairlane_core::sched::Share;
 use fairlane_policy::units::format_rate;
 use fairlane_policy::{Card, Link, Policy, Uplink, Vif};
+use std::collections::{HashMap, HashSet};
 
 /// The lines.
 pub(super) fn lines(policy: &Policy) -> Vec<String> {
     let links = policy.links.iter().map(|link| self::link(policy, link));
-    links.chain(policy.vifs.iter().map(|vif| self::vif(policy, vif))).collect()
+    let weights = Weights::of(policy);
+    links.chain(policy.vifs.iter().map(|vif| self::vif(&weights, vif))).collect()
+}
+
+/// The weights of those that share a link, or a tenant's part of one.
+struct Weights<'a> {
+    /// Links whose scheduler ignores weights.
+    in_turns: HashSet<&'a str>,
+    /// The sum for each link, and for each tenant with vifs on it.
+    sums: HashMap<(&'a str, Option<&'a str>), u64>,
+}
+
+impl<'a> Weights<'a> {
+    fn of(policy: &'a Policy) -> Weights<'a> {
+        let in_turns = policy.links.iter().filter(|link| !link.scheduler.by_weight()).map(|link| link.name.as_str());
+        let mut weights = Weights { in_turns: in_turns.collect(), sums: HashMap::new() };
+        let tenants: HashMap<&str, u32> =
+            policy.tenants.iter().map(|tenant| (tenant.name.as_str(), tenant.shares.tx.weight)).collect();
+        for vif in &policy.vifs {
+            let (link, tenant) = (vif.link.as_str(), vif.tenant.as_deref());
+            // A tenant has its weight on a link from its first vif on.
+            if let Some(name) = tenant.filter(|_| !weights.sums.contains_key(&(link, tenant))) {
+                *weights.sums.entry((link, None)).or_default() += u64::from(tenants.get(name).copied().unwrap_or(0));
+            }
+            *weights.sums.entry((link, tenant)).or_default() += weights.of_vif(vif);
+        }
+        weights
+    }
+
+    /// A vif's own weight.
+    fn of_vif(&self, vif: &Vif) -> u64 {
+        if self.in_turns.contains(vif.link.as_str()) { 1 } else { u64::from(vif.shares.tx.weight) }
+    }
 }
 
 fn link(policy: &Policy, link: &Link) -> String {
@@ -43,28 +76,17 @@ fn link(policy: &Policy, link: &Link) -> String {
     format!("link {name}: {reach}{sent}{received}{xen}")
 }
 
-fn vif(policy: &Policy, vif: &Vif) -> String {
+fn vif(weights: &Weights<'_>, vif: &Vif) -> String {
     let place = match &vif.card {
         Card::VhostUser { socket, connect: false, .. } => format!("a frontend connects at {}", socket.display()),
         Card::VhostUser { socket, connect: true, .. } => format!("it connects to the frontend at {}", socket.display()),
         Card::Xen { guest, device } => format!("it is card {device} of the Xen guest {guest}"),
     };
-    let is_equal = policy.link(&vif.link).is_some_and(|link| !link.scheduler.by_weight());
-    let weight = |vif: &Vif| if is_equal { 1 } else { u64::from(vif.shares.tx.weight) };
-    let (of, beside): (&str, Vec<&Vif>) = match &vif.tenant {
-        Some(tenant) => (tenant, policy.vifs.iter().filter(|other| other.tenant.as_ref() == Some(tenant)).collect()),
-        None => (&vif.link, policy.vifs.iter().filter(|other| other.tenant.is_none()).collect()),
-    };
-    let mut all: u64 = beside.into_iter().filter(|other| other.link == vif.link).map(weight).sum();
-    if vif.tenant.is_none() {
-        let is_here = |tenant: &&fairlane_policy::Tenant| {
-            policy.vifs.iter().any(|vif| vif.link == *of && vif.tenant.as_ref() == Some(&tenant.name))
-        };
-        all += policy.tenants.iter().filter(is_here).map(|tenant| u64::from(tenant.shares.tx.weight)).sum::<u64>();
-    }
-    let weight = weight(vif);
+    let (link, tenant) = (vif.link.as_str(), vif.tenant.as_deref());
+    let (of, weight) = (tenant.unwrap_or(link), weights.of_vif(vif));
+    let all = weights.sums.get(&(link, tenant)).copied().unwrap_or(weight);
     let part = weight as f64 * 100.0 / all as f64;
-    let by = if is_equal { "in turns".to_owned() } else { format!("weight {weight} of {all}") };
+    let by = if weights.in_turns.contains(link) { "in turns".to_owned() } else { format!("weight {weight} of {all}") };
     let sends = limits(&vif.shares.tx);
     let receives = limits(&vif.shares.rx);
     let receives = if receives.is_empty() { receives } else { format!("; of what it receives{receives}") };
