@@ -4,9 +4,9 @@
 
 use fairlane_engine::Engine;
 use fairlane_engine::control::{
-    Add, Answer, Client, Error, FlowsFile, Part, Reload, Remove, Request, Server, Set, StartCapture,
+    Add, Answer, Client, Error, FlowsFile, Reload, Remove, Request, Server, Set, StartCapture,
 };
-use fairlane_policy::{Card, File, Files, Policy, Uplink, Vif};
+use fairlane_policy::{Card, File, Files, Kind, Policy, Uplink, Vif};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::cell::RefCell;
@@ -164,11 +164,11 @@ impl Bench {
             // What a reload brought goes with the next one.
             let mut remove = |kind, name: &str| drop(client.remove(kind, name));
             let is_new = |vif: &&Vif| first.vifs.iter().all(|other| other.name != vif.name);
-            policy.vifs.iter().filter(is_new).for_each(|vif| remove(Part::Vif, &vif.name));
+            policy.vifs.iter().filter(is_new).for_each(|vif| remove(Kind::Vif, &vif.name));
             self.engine.reload(first.clone()).unwrap();
-            policy.tenants.iter().for_each(|tenant| remove(Part::Tenant, &tenant.name));
+            policy.tenants.iter().for_each(|tenant| remove(Kind::Tenant, &tenant.name));
             let links = policy.links.iter().filter(|link| first.link(&link.name).is_none());
-            links.for_each(|link| remove(Part::Link, &link.name));
+            links.for_each(|link| remove(Kind::Link, &link.name));
             assert_eq!(self.engine.policy(), *first);
         }
         assert_eq!(self.engine.snapshot().unwrap().vifs.len(), 2);

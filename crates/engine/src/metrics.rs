@@ -8,21 +8,22 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
+use std::sync::Arc;
 
 /// Shorter waits share a bucket: 2^10 ns is a microsecond.
 const FIRST_BUCKET: usize = 10;
 
 /// A snapshot as OpenMetrics text.
-pub fn page(snapshot: &Snapshot) -> String {
+pub fn page(snapshot: Arc<Snapshot>) -> String {
     let mut registry = Registry::with_prefix("fairlane");
-    registry.register_collector(Box::new(Page(snapshot.clone())));
+    registry.register_collector(Box::new(Page(snapshot)));
     let mut page = String::new();
     text::encode(&mut page, &registry).expect("a string takes all that is written");
     page
 }
 
 #[derive(Debug)]
-struct Page(Snapshot);
+struct Page(Arc<Snapshot>);
 
 /// The labels of a series.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn every_metric_is_in_the_reference() {
-        let page = page(&snapshot(Waiting::default()));
+        let page = page(snapshot(Waiting::default()).into());
         let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         for family in families.filter_map(|family| family.split(' ').next()) {
             let told = [format!("`{family}`"), format!("`{family}_total`")];
@@ -352,7 +353,7 @@ mod tests {
         for wait in [0, 1_000, 1_023, 1_024, 5_000, 1_000_000, u64::from(u32::MAX) * 8] {
             waiting.record(Nanos(wait));
         }
-        let page = page(&snapshot(waiting));
+        let page = page(snapshot(waiting).into());
         for line in [
             r#"fairlane_vif_drops_total{vif="a",link="b",reason="too_large"} 3"#,
             r#"fairlane_vif_min_rate_bytes_per_second{vif="a",link="b"} 1000.0"#,

@@ -4,8 +4,8 @@
 mod guest;
 
 use fairlane_engine::Engine;
-use fairlane_engine::control::{Add, Client, Part};
-use fairlane_policy::Policy;
+use fairlane_engine::control::{Add, Client};
+use fairlane_policy::{Kind, Policy};
 use guest::{Frontend, HEADER, NO_HEADER, PLAIN};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -36,7 +36,7 @@ fn shown(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn add(kind: Part, name: &str, settings: &[(&str, &str)]) -> Add {
+fn add(kind: Kind, name: &str, settings: &[(&str, &str)]) -> Add {
     let settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     Add { kind, name: name.to_owned(), settings, replace: false }
 }
@@ -116,14 +116,14 @@ fn come_and_go(client: &mut Client, directory: &Path) {
             let weight = chance.random_range(1..1000).to_string();
             let mut settings = vec![("socket", socket.to_str().unwrap()), ("weight", &weight), ("link", "lan")];
             match added % 50 {
-                1 => client.add(add(Part::Link, "dmz", &[("rate", "1Gbit/s")])).unwrap(),
+                1 => client.add(add(Kind::Link, "dmz", &[("rate", "1Gbit/s")])).unwrap(),
                 2 => settings[2].1 = "dmz",
-                3 => client.add(add(Part::Tenant, "red", &[("max_rate", "2Gbit/s")])).unwrap(),
+                3 => client.add(add(Kind::Tenant, "red", &[("max_rate", "2Gbit/s")])).unwrap(),
                 4 => settings.push(("tenant", "red")),
                 5 => settings.push(("early_ack", "true")),
                 _ => {}
             }
-            client.add(add(Part::Vif, &name, &settings)).unwrap();
+            client.add(add(Kind::Vif, &name, &settings)).unwrap();
             let guest = chance.random_bool(0.1).then(|| {
                 let mut guest = Frontend::connect(&socket, RING);
                 guest.set_up(PLAIN, 2);
@@ -139,18 +139,18 @@ fn come_and_go(client: &mut Client, directory: &Path) {
                 for name in [added - 40 + 2, added - 40 + 4].map(|number| format!("guest-{number}")) {
                     if let Some(at) = present.iter().position(|(other, _)| *other == name) {
                         present.swap_remove(at);
-                        client.remove(Part::Vif, &name).unwrap();
+                        client.remove(Kind::Vif, &name).unwrap();
                     }
                 }
-                client.remove(Part::Link, "dmz").unwrap();
-                client.remove(Part::Tenant, "red").unwrap();
+                client.remove(Kind::Link, "dmz").unwrap();
+                client.remove(Kind::Tenant, "red").unwrap();
             }
         } else {
             let (name, guest) = present.swap_remove(chance.random_range(0..present.len()));
             if chance.random_bool(0.5) {
                 drop(guest);
             }
-            client.remove(Part::Vif, &name).unwrap();
+            client.remove(Kind::Vif, &name).unwrap();
         }
     }
 }

@@ -3,11 +3,13 @@
 use crate::backend::Backend;
 use crate::{figures, out, policy_file, save};
 use anyhow::{Context, bail};
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Waiting;
-use fairlane_engine::control::{Add, Client, Part};
+use fairlane_engine::control::{Add, Client};
 use fairlane_engine::snapshot::{FlowState, LinkState, PortState, Snapshot, State, TenantState, VifState};
+use fairlane_policy::Kind;
 use fairlane_policy::units::{format_duration, format_rate, format_size, parse_size};
 use fairlane_report::text::table;
 use serde::Serialize;
@@ -50,6 +52,7 @@ enum Command {
     /// It is served until the backend ends; `fairlane ctl save` keeps it.
     Add {
         /// What to add
+        #[arg(value_parser = kinds())]
         kind: Kind,
         /// Its name
         name: String,
@@ -65,6 +68,7 @@ enum Command {
     /// A tenant or link with vifs is not removed: remove them first.
     Remove {
         /// What to remove
+        #[arg(value_parser = kinds())]
         kind: Kind,
         /// Its name
         name: String,
@@ -106,27 +110,6 @@ enum Command {
     Stop,
 }
 
-/// A kind of part.
-#[derive(Clone, Copy, ValueEnum)]
-enum Kind {
-    /// A guest's network card
-    Vif,
-    /// An owner of guests
-    Tenant,
-    /// Guests that can reach each other, and their uplink
-    Link,
-}
-
-impl From<Kind> for Part {
-    fn from(kind: Kind) -> Part {
-        match kind {
-            Kind::Vif => Part::Vif,
-            Kind::Tenant => Part::Tenant,
-            Kind::Link => Part::Link,
-        }
-    }
-}
-
 #[derive(Subcommand)]
 enum What {
     /// Show the TCP flows in early ack's tables
@@ -149,6 +132,19 @@ enum Flows {
         /// The file that another backend exported; the backend reads it
         file: PathBuf,
     },
+}
+
+/// Parses the name of a kind.
+fn kinds() -> impl TypedValueParser<Value = Kind> {
+    let names = Kind::ALL.map(|kind| {
+        PossibleValue::new(kind.name()).help(match kind {
+            Kind::Vif => "A guest's network card",
+            Kind::Tenant => "An owner of guests",
+            Kind::Link => "Guests that can reach each other, and their uplink",
+        })
+    });
+    let of_name = |name: String| Kind::ALL.into_iter().find(|kind| kind.name() == name).expect("a possible value");
+    PossibleValuesParser::new(names).map(of_name)
 }
 
 /// Parses `KEY=VALUE`.
@@ -179,11 +175,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             answer(json, &(), "")
         }
         Command::Add { kind, name, settings, replace } => {
-            client.add(Add { kind: kind.into(), name, settings, replace })?;
+            client.add(Add { kind, name, settings, replace })?;
             answer(json, &(), "")
         }
         Command::Remove { kind, name } => {
-            client.remove(kind.into(), &name)?;
+            client.remove(kind, &name)?;
             answer(json, &(), "")
         }
         Command::Save => {

@@ -5,19 +5,21 @@ use super::parse::{LINK_KEYS, TENANT_KEYS, VIF_KEYS, link, tenant, vif};
 use super::section::Section;
 use super::{Link, Policy, SettingError, Tenant, Uplink, Vif};
 use crate::problem::{Problems, unknown_name};
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fmt::{self, Display};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 /// A kind of part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A guest's card.
+    /// A guest's network card.
     Vif,
     /// An owner of guests.
     Tenant,
-    /// A link.
+    /// Guests that can reach each other, and their uplink.
     Link,
 }
 

@@ -1,11 +1,11 @@
 //! The client of the control protocol, used by `fairlane ctl` and `fairlane top`.
 
 use super::protocol::{
-    Add, Call, CaptureReport, DropIn, FlowsFile, PROTOCOL, Part, Reload, Remove, Reply, Request, Saved, Set,
-    StartCapture, StopCapture,
+    Add, Call, CaptureReport, DropIn, FlowsFile, PROTOCOL, Reload, Remove, Reply, Request, Saved, Set, StartCapture,
+    StopCapture,
 };
 use crate::snapshot::{FlowState, Snapshot};
-use fairlane_policy::{File, Files};
+use fairlane_policy::{File, Files, Kind};
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -93,7 +93,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn remove(&mut self, kind: Part, name: &str) -> Result<(), Error> {
+    pub fn remove(&mut self, kind: Kind, name: &str) -> Result<(), Error> {
         self.request(Request::Remove(Remove { kind, name: name.to_owned() }))
     }
 

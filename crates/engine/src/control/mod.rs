@@ -8,7 +8,7 @@ mod server;
 
 pub use client::{Client, Error};
 pub use protocol::{
-    Add, CaptureReport, DropIn, FlowsFile, LINE, PROTOCOL, Part, Reload, Remove, Reply, Request, Saved, Set,
-    StartCapture, StopCapture,
+    Add, CaptureReport, DropIn, FlowsFile, LINE, PROTOCOL, Reload, Remove, Reply, Request, Saved, Set, StartCapture,
+    StopCapture,
 };
 pub use server::{Answer, Role, Server};

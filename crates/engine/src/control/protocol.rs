@@ -60,9 +60,9 @@ impl Request {
             }
             Request::Add(Add { kind, name, settings, .. }) => {
                 let settings = settings.iter().map(|(key, value)| format!(" {}={}", shown(key), shown(value)));
-                format!("add {} {}{}", Kind::from(*kind), shown(name), settings.collect::<String>())
+                format!("add {} {}{}", kind, shown(name), settings.collect::<String>())
             }
-            Request::Remove(Remove { kind, name }) => format!("remove {} {}", Kind::from(*kind), shown(name)),
+            Request::Remove(Remove { kind, name }) => format!("remove {} {}", kind, shown(name)),
             Request::Reload(Reload { name, .. }) => format!("reload {}", shown(name)),
             Request::StartCapture(StartCapture { vif, file, .. }) => format!("capture {} {file:?}", shown(vif)),
             Request::StopCapture(StopCapture { vif }) => format!("capture {} --stop", shown(vif)),
@@ -85,34 +85,12 @@ pub struct Set {
     pub value: String,
 }
 
-/// A kind of part, as [`fairlane_policy::Kind`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Part {
-    /// A guest's card.
-    Vif,
-    /// An owner of guests.
-    Tenant,
-    /// A link.
-    Link,
-}
-
-impl From<Part> for Kind {
-    fn from(part: Part) -> Kind {
-        match part {
-            Part::Vif => Kind::Vif,
-            Part::Tenant => Kind::Tenant,
-            Part::Link => Kind::Link,
-        }
-    }
-}
-
 /// A part to add.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Add {
     /// What it is.
-    pub kind: Part,
+    pub kind: Kind,
     /// Its name.
     pub name: String,
     /// Its keys, each with the value's text, for example `weight` and `30`.
@@ -128,7 +106,7 @@ pub struct Add {
 #[serde(deny_unknown_fields)]
 pub struct Remove {
     /// What it is.
-    pub kind: Part,
+    pub kind: Kind,
     /// Its name.
     pub name: String,
 }

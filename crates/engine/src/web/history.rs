@@ -4,6 +4,7 @@
 
 use crate::reading::{LinkReading, Reading, TenantReading, VifReading};
 use crate::waiting::Waiting;
+use fairlane_policy::Kind;
 use serde::Serialize;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -28,14 +29,6 @@ const ROWS: usize = 13;
 
 /// Waits below 2^10 ns are one row.
 const FIRST_ROW: usize = 10;
-
-/// Whose figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Kind {
-    Link,
-    Tenant,
-    Vif,
-}
 
 /// Figures of one step. What is unknown is not a number.
 #[derive(Clone, Copy)]

@@ -2,10 +2,10 @@
 
 use super::Source;
 use super::answer::Answer;
-use super::history::Kind;
 use super::page::{self, Page};
 use super::request::{Guard, Request};
 use super::watch::{Text, Watch};
+use fairlane_policy::Kind;
 use std::time::Instant;
 
 /// The media type of OpenMetrics text.
@@ -54,9 +54,8 @@ impl Site {
     }
 
     fn history(&self, request: &Request) -> Answer {
-        let kinds = [("vif", Kind::Vif), ("tenant", Kind::Tenant), ("link", Kind::Link)];
-        let mut asked = kinds.iter().filter_map(|(key, kind)| Some((*kind, request.parameter(key)?)));
-        let Some((kind, name)) = asked.next() else {
+        let asked = Kind::ALL.into_iter().find_map(|kind| Some((kind, request.parameter(kind.name())?)));
+        let Some((kind, name)) = asked else {
             return Answer::refusal("400 Bad Request", "whose history? for example /api/v1/history?vif=web\n");
         };
         let json = self.watch.history(kind, &name).map(|view| serde_json::to_string(&view));

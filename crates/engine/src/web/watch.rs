@@ -1,10 +1,11 @@
 //! Snapshots for clients, taken when somebody asks, at most one a second, and once each step for the history.
 
 use super::Source;
-use super::history::{History, Kind, STEP, View};
+use super::history::{History, STEP, View};
 use crate::metrics;
 use crate::reading::Reading;
 use crate::snapshot::Snapshot;
+use fairlane_policy::Kind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,14 +22,14 @@ pub(super) struct Watch {
     asked: Option<Instant>,
     /// An error is kept as long as a snapshot: workers that do not respond are not asked again at once.
     error: Option<Arc<str>>,
-    present: Option<Snapshot>,
+    present: Option<Arc<Snapshot>>,
     /// The snapshot before it.
-    earlier: Option<Snapshot>,
+    earlier: Option<Arc<Snapshot>>,
     metrics: Option<Arc<str>>,
     reading: Option<Arc<str>>,
     history: History,
     /// The snapshot at the beginning of the history's step.
-    began: Option<Snapshot>,
+    began: Option<Arc<Snapshot>>,
     /// End of the history's step.
     ends: Instant,
 }
@@ -76,7 +77,7 @@ impl Watch {
     pub(super) fn metrics(&mut self) -> Text {
         self.refresh();
         let present = present(&self.error, &self.present)?;
-        Ok(self.metrics.get_or_insert_with(|| metrics::page(present).into()).clone())
+        Ok(self.metrics.get_or_insert_with(|| metrics::page(present.clone()).into()).clone())
     }
 
     /// The reading between the last two snapshots, as JSON.
@@ -86,7 +87,7 @@ impl Watch {
         let made = || {
             // At first, everything that happened since the start.
             let begin = Snapshot::default();
-            let reading = Reading::between(self.earlier.as_ref().unwrap_or(&begin), present);
+            let reading = Reading::between(self.earlier.as_deref().unwrap_or(&begin), present);
             serde_json::to_string(&reading).unwrap_or_else(|error| format!("{:?}", error.to_string())).into()
         };
         Ok(self.reading.get_or_insert_with(made).clone())
@@ -104,7 +105,7 @@ impl Watch {
         match (self.source)() {
             Ok(snapshot) => {
                 (self.metrics, self.reading, self.error) = (None, None, None);
-                self.earlier = self.present.replace(snapshot);
+                self.earlier = self.present.replace(Arc::new(snapshot));
             }
             Err(error) => self.error = Some(format!("{error}\n").into()),
         }
@@ -113,7 +114,7 @@ impl Watch {
 }
 
 /// The present snapshot, or a sentence why there is none.
-fn present<'a>(error: &Option<Arc<str>>, present: &'a Option<Snapshot>) -> Result<&'a Snapshot, Arc<str>> {
+fn present<'a>(error: &Option<Arc<str>>, present: &'a Option<Arc<Snapshot>>) -> Result<&'a Arc<Snapshot>, Arc<str>> {
     match (error, present) {
         (None, Some(present)) => Ok(present),
         (error, _) => Err(error.clone().unwrap_or_else(|| "no figures yet\n".into())),

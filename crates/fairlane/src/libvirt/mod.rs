@@ -9,8 +9,9 @@ use crate::backend::Backend;
 use crate::save;
 use anyhow::Context;
 use domain::Interface;
-use fairlane_engine::control::{Add, Client, Part};
+use fairlane_engine::control::{Add, Client};
 use fairlane_engine::snapshot::VifState;
+use fairlane_policy::Kind;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -109,11 +110,11 @@ fn carry_out_for(client: &mut Client, wish: Wish, card: &Interface, shown: &[Vif
         }
         (Wish::Add, Some(_)) => Ok(false),
         (Wish::Renew | Wish::Add, _) => {
-            client.add(Add { kind: Part::Vif, name, settings: card.settings(), replace: true })?;
+            client.add(Add { kind: Kind::Vif, name, settings: card.settings(), replace: true })?;
             Ok(true)
         }
         (Wish::Remove, Some(vif)) if vif.added => {
-            client.remove(Part::Vif, &name)?;
+            client.remove(Kind::Vif, &name)?;
             Ok(true)
         }
         (Wish::Remove, _) => Ok(false),
