@@ -17,7 +17,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 const POLICY: &str = r#"control = "DIR/control.sock"
 [[link]]
 name = "lan"
-rate = "20Mbit/s"
+rate = "100Mbit/s"
 uplink = { wire = "far" }
 [[link]]
 name = "far"
@@ -87,19 +87,20 @@ struct Script {
 
 impl Script {
     /// Starts a script on a process, and waits until its tracepoints are attached.
-    fn start(name: &str, pid: Pid) -> Script {
+    fn start(workspace: &Workspace, name: &str, pid: Pid) -> Script {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/bpftrace").join(name);
         let mut process = Command::new("bpftrace")
             .args(["-f", "json", "-p", &pid.to_string()])
             .arg(path)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(fs::File::create(workspace.path(name)).unwrap())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         // What a script prints at its begin is shown once everything is attached.
         let begin = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("Ctrl-C")));
-        assert!(begin.is_some(), "{name} does not run");
+        assert!(begin.is_some(), "{}", fs::read_to_string(workspace.path(name)).unwrap());
         Script { process, lines }
     }
 
@@ -154,7 +155,7 @@ fn the_scripts_count_what_the_backend_counts() {
     let workspace = Workspace::new();
     workspace.write("policy.toml", POLICY);
     let backend = workspace.up();
-    let (waits, drops) = (Script::start("waits.bt", backend.pid()), Script::start("drops.bt", backend.pid()));
+    let [waits, drops] = ["waits.bt", "drops.bt"].map(|name| Script::start(&workspace, name, backend.pid()));
     let show = || serde_json::from_str::<Value>(&workspace.ctl("show --json").out).unwrap();
     let ports = |shown: &Value| {
         let vifs = shown["vifs"].as_array().unwrap().iter().map(|vif| (vif["name"].as_str().unwrap().to_owned(), vif));
