@@ -103,6 +103,7 @@ fn installed(root: &Root) {
         "/usr/share/man/man1/fairlane-ctl-set.1.gz",
         "/usr/share/bash-completion/completions/fairlane",
         "/usr/share/fairlane/policy.schema.json",
+        "/usr/share/fairlane/bpftrace/waits.bt",
         "/etc/apparmor.d/fairlane",
     ] {
         assert!(root.path(file).is_file(), "{file}");

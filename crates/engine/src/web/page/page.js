@@ -19,7 +19,7 @@ const COLUMNS = [
 ];
 
 const get = (selector) => document.querySelector(selector);
-const view = { reading: null, rows: [], order: null, down: false, chosen: null, span: "recent", paused: false, history: null };
+const view = { reading: null, rows: [], drawn: new Map(), places: null, order: null, down: false, chosen: null, span: "recent", paused: false, history: null };
 
 // Links
 
@@ -29,20 +29,30 @@ function meter(label, value, most, shown) {
 
 function bar(filled) {
   const node = element("span", { class: "bar" }, element("i", {}));
-  node.firstChild.style.width = `${Math.min(filled, 1) * 100}%`;
+  fillBar(node, filled);
   return node;
+}
+
+// A transformation lays nothing out anew, a width does.
+function fillBar(bar, filled) {
+  bar.firstChild.style.transform = `scaleX(${Math.min(filled, 1)})`;
 }
 
 // A share as a bar with a mark where it should end, and as a number.
 function share(has, due) {
-  const node = element("span", { class: "share" }, bar(has), element("span", {}, part(has)));
-  if (due != null) {
-    const mark = element("u", {});
-    mark.style.left = `calc(${Math.min(due, 1) * 100}% - 1px)`;
-    node.firstChild.append(mark);
-    node.classList.toggle("low", has < due - SAME_SHARE);
-  }
+  const node = element("span", { class: "share" }, bar(has), element("span", {}, " "));
+  fillShare(node, has, due);
   return node;
+}
+
+function fillShare(node, has, due) {
+  const [bar, text] = node.children;
+  fillBar(bar, has);
+  text.firstChild.data = part(has);
+  if (due == null) bar.children[1]?.remove();
+  else if (!bar.children[1]) bar.append(element("u", {}));
+  if (due != null) bar.children[1].style.left = `calc(${Math.min(due, 1) * 100}% - 1px)`;
+  node.classList.toggle("low", due != null && has < due - SAME_SHARE);
 }
 
 function chooser(kind, name) {
@@ -126,22 +136,43 @@ function drawRows() {
     row.firstChild.style.height = `${rows * ROW_HEIGHT}px`;
     return row;
   };
-  // The row with the focus must not be replaced by a new one under the user's hands.
-  const focused = body.contains(document.activeElement) ? document.activeElement.closest("tr").dataset.vif : null;
-  body.replaceChildren(space(first), ...view.rows.slice(first, last).map(row), space(view.rows.length - last));
-  if (focused) body.querySelector(`[data-vif="${CSS.escape(focused)}"] button`)?.focus();
+  const shown = view.rows.slice(first, last);
+  const rows = shown.map((vif) => view.drawn.get(vif.name) ?? row(vif));
+  const places = `${first} ${view.rows.length - last}`;
+  // Rows that stay are not touched: placing and laying out a table costs more than all figures.
+  if (places !== view.places || rows.length !== view.drawn.size || rows.some((row, index) => body.rows[index + 1] !== row)) {
+    // The row with the focus must not be replaced by a new one under the user's hands.
+    const focused = body.contains(document.activeElement) ? document.activeElement : null;
+    body.replaceChildren(space(first), ...rows, space(view.rows.length - last));
+    focused?.focus();
+    view.places = places;
+    view.drawn = new Map(shown.map((vif, index) => [vif.name, rows[index]]));
+  }
+  shown.forEach((vif, index) => fill(rows[index], vif));
 }
 
+// A row whose figures are to be filled in.
 function row(vif) {
   const cells = COLUMNS.map((column) => {
-    const cell = element("td", { class: `${column.shown ? "n" : ""} ${column.from ?? ""}`, "data-figure": column.key });
-    if (column.key === "name") cell.append(chooser("vif", vif.name));
-    else if (column.key === "share") cell.append(share(vif.share, vif.due));
-    else cell.textContent = (column.shown ?? column.of)(vif);
-    return cell;
+    const content = column.key === "name" ? chooser("vif", vif.name) : column.key === "share" ? share(0, null) : " ";
+    return element("td", { class: `${column.shown ? "n" : ""} ${column.from ?? ""}`, "data-figure": column.key }, content);
   });
+  return element("tr", { "data-vif": vif.name }, ...cells);
+}
+
+// Changes what differs from what is shown.
+function fill(row, vif) {
   const chosen = view.chosen?.kind === "vif" && view.chosen.name === vif.name ? "chosen" : "";
-  return element("tr", { "data-vif": vif.name, class: `${vif.state} ${chosen}` }, ...cells);
+  const kind = `${vif.state} ${chosen}`;
+  if (row.className !== kind) row.className = kind;
+  for (const [index, column] of COLUMNS.entries()) {
+    const cell = row.cells[index];
+    const shown = column.key === "share" ? `${part(vif.share)} ${part(vif.due)}` : String((column.shown ?? column.of)(vif));
+    if (cell.shown === shown) continue;
+    cell.shown = shown;
+    if (column.key === "share") fillShare(cell.firstChild, vif.share, vif.due);
+    else if (column.key !== "name") cell.firstChild.data = shown;
+  }
 }
 
 // Details
