@@ -22,14 +22,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// After this long without work, the worker sleeps if it knows when there will be some.
-const SPIN: Nanos = Nanos::from_micros(50);
+pub const SPIN: Nanos = Nanos::from_micros(50);
 
 /// After this long without work, it sleeps in any case. A guest that has to kick it awake loses time: TCP between two guests on two
 /// cores was measured at 6.4 Gbit/s with 200 us, 5.1 with 50 us or 1 ms, 4.4 with 5 us.
 ///
 /// A worker that shares its only CPU with everything else sleeps at once: its senders may wait for that CPU, and a driver domain
 /// takes it from guests. TCP to a Xen guest cost dom0 and hypervisor 28,900 instructions per frame with 200 us, and 21,100 without.
-const LINGER: Nanos = Nanos::from_micros(200);
+pub const LINGER: Nanos = Nanos::from_micros(200);
 
 /// How often descriptors are polled while there is work.
 const POLL: Nanos = Nanos::from_micros(50);

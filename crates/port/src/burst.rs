@@ -117,6 +117,22 @@ impl<'a> Filler<'a> {
         settled.is_ok()
     }
 
+    /// Adds a frame whose bytes are in two places. False if the burst is full.
+    #[inline]
+    pub fn push_parts(&mut self, parts: [&'a [u8]; 2], offload: Offload) -> bool {
+        let (first, len) = (self.segments, parts[0].len() + parts[1].len());
+        // SAFETY: both parts live for 'a, which outlasts the batch.
+        let is_added =
+            |part: &'a [u8], filler: &mut Self| unsafe { filler.segment(part.as_ptr(), part.len() as u32) };
+        if self.frames == BURST || !parts.into_iter().all(|part| part.is_empty() || is_added(part, self)) {
+            self.abandon(first);
+            return false;
+        }
+        self.gathered(first, len as u32);
+        let settled = self.settle::<0, Infallible>(self.frames - 1, |_, _, _| Ok(offload));
+        settled.is_ok()
+    }
+
     /// Adds contiguous frames in order, while budget is left and the burst has room.
     #[inline]
     pub fn push_all(&mut self, budget: Budget, frames: impl IntoIterator<Item = (&'a [u8], Offload)>) {

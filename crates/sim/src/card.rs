@@ -1,0 +1,180 @@
+//! A guest's card: its rings, and the port of a backend at them.
+
+use crate::clock::Virtual;
+use crate::frame::Frame;
+use crate::scenario::Costs;
+use fairlane_core::ack;
+use fairlane_core::sched::Budget;
+use fairlane_core::time::Nanos;
+use fairlane_port::{BURST, Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Shared by a guest and its backend. A port must be `Send`, hence the lock, which nobody ever waits for.
+pub(crate) struct Shared<T>(Arc<Mutex<T>>);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Shared<T> {
+        Shared(self.0.clone())
+    }
+}
+
+impl<T> Shared<T> {
+    pub(crate) fn new(value: T) -> Shared<T> {
+        Shared(Arc::new(Mutex::new(value)))
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The rings of a guest's card.
+pub(crate) struct Rings {
+    /// Frames of the guest, of which the first `taken` were taken but not published.
+    sent: VecDeque<Frame>,
+    taken: usize,
+    /// Frames for the guest.
+    received: VecDeque<Frame>,
+    /// Number of slots in each ring.
+    slots: usize,
+    /// Whether the backend is to be woken for the next frame, or for room.
+    asked: Wanted,
+    /// Whether the guest wants to be told of free slots.
+    pub wants_slots: bool,
+    /// Whether the guest is told of something already.
+    is_told: bool,
+}
+
+impl Rings {
+    pub(crate) fn new(slots: usize) -> Rings {
+        let asked = Wanted { frames: false, room: false };
+        let (sent, received) = (VecDeque::new(), VecDeque::new());
+        Rings { sent, taken: 0, received, slots, asked, wants_slots: false, is_told: false }
+    }
+
+    /// Number of frames that the guest can send.
+    pub(crate) fn free(&self) -> usize {
+        self.slots - self.sent.len()
+    }
+
+    /// The guest sends a frame, for which there is a free slot. Returns whether the backend is to be woken.
+    pub(crate) fn send(&mut self, frame: Frame) -> bool {
+        self.sent.push_back(frame);
+        std::mem::take(&mut self.asked.frames)
+    }
+
+    /// The guest takes all frames that it received. Returns whether the backend is to be woken.
+    pub(crate) fn receive(&mut self, frames: &mut Vec<Frame>) -> bool {
+        self.is_told = false;
+        frames.extend(self.received.drain(..));
+        std::mem::take(&mut self.asked.room)
+    }
+
+    /// Frames that wait in either ring.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Frame> {
+        self.sent.iter().chain(&self.received)
+    }
+
+    fn has_room(&self) -> bool {
+        self.received.len() < self.slots
+    }
+}
+
+/// A backend's port at a guest's rings.
+pub(crate) struct Card {
+    pub rings: Shared<Rings>,
+    /// The guest's number.
+    pub guest: u32,
+    /// The guests that are to be told of something.
+    pub told: Shared<Vec<u32>>,
+    pub clock: Virtual,
+    pub costs: Costs,
+    /// Frames as they are offered.
+    pub shown: Vec<Frame>,
+}
+
+impl Source for Card {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, _now: Nanos) -> Batch<'a> {
+        self.shown.clear();
+        let rings = self.rings.lock();
+        let mut bytes = 0;
+        for frame in rings.sent.range(rings.taken..).take(BURST.min(budget.frames as usize)) {
+            if bytes >= budget.bytes {
+                break;
+            }
+            bytes += u64::from(frame.len);
+            self.shown.push(*frame);
+        }
+        drop(rings);
+        let mut filler = burst.fill();
+        self.shown.iter().for_each(|frame| frame.show(&mut filler));
+        filler.done()
+    }
+
+    fn consume(&mut self, frames: usize) {
+        self.rings.lock().taken += frames;
+        self.costs.spend(&self.clock, self.shown.drain(..frames).map(|frame| frame.len));
+    }
+
+    fn waiting(&mut self, _now: Nanos) -> bool {
+        let rings = self.rings.lock();
+        rings.sent.len() > rings.taken
+    }
+
+    fn more(&mut self, notify: bool) -> bool {
+        let mut rings = self.rings.lock();
+        let more = rings.sent.len() - rings.taken > self.shown.len();
+        rings.asked.frames |= notify && !more;
+        more
+    }
+}
+
+impl Sink for Card {
+    fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
+        let mut rings = self.rings.lock();
+        let start = frames.start;
+        let room = rings.slots - rings.received.len();
+        let fitting = start..frames.end.min(start + room);
+        rings.received.extend(fitting.clone().filter_map(|index| Frame::read(batch.head(index), batch.bytes(index))));
+        self.costs.spend(&self.clock, fitting.clone().map(|index| batch.bytes(index) as u32));
+        Put { accepted: fitting.len(), refusal: (fitting.end < frames.end).then_some(Refusal::Full) }
+    }
+
+    fn room(&mut self, _now: Nanos) -> Room {
+        if self.rings.lock().has_room() { Room::Now } else { Room::Unknown }
+    }
+
+    fn ring(&self) -> ack::Ring {
+        ack::Ring::default()
+    }
+
+    fn flush(&mut self, _now: Nanos) -> Nanos {
+        let rings = &mut *self.rings.lock();
+        let taken = std::mem::take(&mut rings.taken);
+        rings.sent.drain(..taken);
+        if (!rings.received.is_empty() || taken > 0 && rings.wants_slots) && !rings.is_told {
+            rings.is_told = true;
+            self.told.lock().push(self.guest);
+        }
+        Nanos::NEVER
+    }
+}
+
+impl Control for Card {
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
+        let rings = &mut *self.rings.lock();
+        rings.asked = wanted;
+        (wanted.frames && rings.sent.len() > rings.taken) || (wanted.room && rings.has_room())
+    }
+
+    fn disable_notifications(&mut self) {
+        self.rings.lock().asked = Wanted { frames: false, room: false };
+    }
+
+    fn status(&self) -> Status {
+        Status::Up
+    }
+}

@@ -1,0 +1,100 @@
+//! A frame in the simulation: the bytes that decisions look at and that say what it is, and a length. The rest of its bytes are zero.
+
+use fairlane_core::packet::{Mac, Offload};
+use fairlane_core::time::Nanos;
+use fairlane_port::Filler;
+
+/// Bytes that are kept.
+const KEPT: usize = 40;
+
+/// The shortest frame.
+pub(crate) const SHORTEST: u32 = 60;
+
+/// The longest frame: a segment of 64 KiB as a guest hands it to its card, with its headers.
+pub(crate) const LONGEST: u32 = 65_550;
+
+/// An EtherType for local experiments (IEEE 802, 9.2.3).
+const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+
+static REST: [u8; LONGEST as usize] = [0; LONGEST as usize];
+
+/// What a frame is to its flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Makes an address known to a switch.
+    Hello,
+    /// From the flow's sender.
+    Data,
+    /// The same; its receiver acknowledges it at once.
+    Last,
+    /// Back to the sender: the answer to a request, or the acknowledgement of data.
+    Answer,
+}
+
+/// A frame.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame {
+    kept: [u8; KEPT],
+    pub len: u32,
+}
+
+/// What a frame carries, beside its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub kind: Kind,
+    pub flow: u32,
+    /// Its number in its flow. In an answer: the number up to which all data arrived.
+    pub number: u32,
+    /// In an answer: the number of the frame that it answers.
+    pub answers: u32,
+    /// When it was sent. In an answer: when the frame that it answers was.
+    pub sent: Nanos,
+}
+
+impl Frame {
+    pub(crate) fn new((from, to): (Mac, Mac), content: Content, len: u32) -> Frame {
+        let mut kept = [0; KEPT];
+        kept[..6].copy_from_slice(&to.0);
+        kept[6..12].copy_from_slice(&from.0);
+        kept[12..14].copy_from_slice(&ETHERTYPE);
+        kept[14] = content.kind as u8;
+        kept[16..20].copy_from_slice(&content.flow.to_ne_bytes());
+        kept[20..24].copy_from_slice(&content.number.to_ne_bytes());
+        kept[24..28].copy_from_slice(&content.answers.to_ne_bytes());
+        kept[32..].copy_from_slice(&content.sent.0.to_ne_bytes());
+        Frame { kept, len: len.clamp(SHORTEST, LONGEST) }
+    }
+
+    /// The frame whose first bytes and length a port was given.
+    pub(crate) fn read(head: &[u8], len: u64) -> Option<Frame> {
+        Some(Frame { kept: *head.first_chunk()?, len: len as u32 })
+    }
+
+    pub(crate) fn content(&self) -> Content {
+        let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| self.kept[at + byte]));
+        let kind = [Kind::Hello, Kind::Data, Kind::Last, Kind::Answer][usize::from(self.kept[14] & 3)];
+        let sent = u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| self.kept[32 + byte]));
+        Content { kind, flow: word(16), number: word(20), answers: word(24), sent: Nanos(sent) }
+    }
+
+    /// Adds it to a burst.
+    pub(crate) fn show<'a>(&'a self, filler: &mut Filler<'a>) {
+        filler.push_parts([&self.kept, &REST[..self.len as usize - KEPT]], Offload::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_says_what_it_carries() {
+        let content = Content { kind: Kind::Last, flow: 7, number: 1 << 30, answers: 9, sent: Nanos(1 << 50) };
+        let (from, to) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+        let frame = Frame::new((from, to), content, 1514);
+        let again = Frame::read(&frame.kept, 1514).unwrap();
+        assert_eq!((again.content(), &again.kept[..6], again.len), (content, &to.0[..], 1514));
+        assert_eq!(Frame::new((from, to), content, 1).len, SHORTEST);
+    }
+}

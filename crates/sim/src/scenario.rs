@@ -1,0 +1,253 @@
+//! What is simulated: hosts, guests and their traffic. A plan file is one way to write it, an experiment of the lab another.
+
+use crate::clock::Virtual;
+use fairlane_core::time::Nanos;
+use fairlane_policy::{Link, Policy};
+use std::sync::Arc;
+
+/// A scenario. Times count from its start, rates are in bits a second, sizes in bytes.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// Two runs with the same seed are the same.
+    pub seed: u64,
+    /// How long it takes.
+    pub seconds: f64,
+    /// From when on frames count, except in time series.
+    pub settle: Nanos,
+    /// Length of an interval of the time series.
+    pub interval: Nanos,
+    /// What joins the hosts.
+    pub fabric: Fabric,
+    /// The hosts; each is one link of one policy.
+    pub hosts: Vec<Host>,
+    /// The guests, those of one host in the order of its policy's vifs.
+    pub guests: Vec<Guest>,
+    /// The traffic.
+    pub traffic: Vec<Traffic>,
+}
+
+impl Scenario {
+    /// When it ends.
+    pub fn end(&self) -> Nanos {
+        Nanos((self.seconds * 1e9).round() as u64)
+    }
+}
+
+/// What joins the hosts and the outside: one queue in the middle, and one in front of each host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fabric {
+    /// Time that every frame takes.
+    pub delay: Nanos,
+    /// Bits a second of all frames together; unlimited if absent.
+    pub capacity: Option<u64>,
+    /// Bytes of each queue. What comes beyond that is lost.
+    pub buffer: u64,
+}
+
+impl Default for Fabric {
+    fn default() -> Fabric {
+        Fabric { delay: Nanos::from_micros(10), capacity: None, buffer: 1 << 20 }
+    }
+}
+
+/// A link of a host, with the worker that serves it.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// Its policy.
+    pub policy: Policy,
+    /// The link of the policy that it is.
+    pub link: Link,
+    /// Rate of its card.
+    pub card: u64,
+    /// What the worker's work costs.
+    pub costs: Costs,
+}
+
+/// What the backend's work costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// Nanoseconds for each frame.
+    pub frame: f64,
+    /// Nanoseconds for each byte.
+    pub byte: f64,
+    /// Time until a sleeping worker runs.
+    pub wake: Nanos,
+}
+
+impl Default for Costs {
+    /// About what `make bench` measures for frames of 1,514 bytes on one core.
+    fn default() -> Costs {
+        Costs { frame: 150.0, byte: 0.05, wake: Nanos::from_micros(30) }
+    }
+}
+
+impl Costs {
+    /// Charges one end of a frame's path, half of its cost.
+    pub(crate) fn spend(&self, clock: &Virtual, frames: impl Iterator<Item = u32>) {
+        let cost = frames.map(|bytes| self.frame + self.byte * f64::from(bytes)).sum::<f64>();
+        clock.spend((cost / 2.0) as u64);
+    }
+}
+
+/// A guest with one card.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// Its host, by index.
+    pub host: usize,
+    /// Its vif's name.
+    pub vif: String,
+    /// When it runs.
+    pub cpu: Cpu,
+    /// Slots in each ring of its card.
+    pub ring: usize,
+    /// Time from a notification until it is handled, while the guest runs.
+    pub wake: Nanos,
+}
+
+/// When a guest has its CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cpu {
+    /// Always.
+    Always,
+    /// In turns that repeat.
+    Turns {
+        /// Ends of the turns, counted from the first one's start: it runs in the first, waits in the second, and so on.
+        ends: Arc<[Nanos]>,
+        /// How much of them is over when the simulation starts.
+        phase: Nanos,
+    },
+}
+
+impl Cpu {
+    /// Turns of these lengths: running, waiting, running and so on. None if they come to nothing, or the guest never runs.
+    pub fn turns(lengths: &[Nanos], phase: Nanos) -> Option<Cpu> {
+        let mut end = Nanos(0);
+        let ends = lengths.iter().map(|length| {
+            end += *length;
+            end
+        });
+        let ends: Arc<[Nanos]> = ends.collect();
+        let runs = lengths.iter().step_by(2).any(|length| length.0 > 0);
+        runs.then_some(Cpu::Turns { ends, phase })
+    }
+
+    /// When it runs next, at `now` or later.
+    pub(crate) fn runs_at(&self, now: Nanos) -> Nanos {
+        let Cpu::Turns { ends, phase } = self else { return now };
+        let Some(period) = ends.last() else { return now };
+        let at = (now.0 + phase.0) % period.0;
+        let turn = ends.partition_point(|end| end.0 <= at);
+        // A turn without length, or the end of the list in a waiting turn, leads to the next one that runs.
+        let mut wait = 0;
+        let mut from = at;
+        for turn in turn.. {
+            let end = ends[turn % ends.len()].0;
+            let length = end.saturating_sub(from);
+            if turn % ends.len() % 2 == 0 && length > 0 {
+                break;
+            }
+            wait += length;
+            from = if end == period.0 { 0 } else { end };
+        }
+        now + Nanos(wait)
+    }
+}
+
+/// Flows of the same kind, which are counted together.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    /// Its name.
+    pub name: String,
+    /// How frames are made.
+    pub source: Source,
+    /// Bytes of each frame.
+    pub frame: u32,
+    /// When it starts and stops.
+    pub time: (Nanos, Nanos),
+    /// Time on the way to the outside and back that is added to the fabric's.
+    pub rtt: Nanos,
+    /// Part of the frames that the fabric loses, 0 to 1.
+    pub loss: f64,
+    /// Each flow's sender and receiver.
+    pub flows: Vec<(Place, Place)>,
+}
+
+/// How a flow's sender makes frames.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Source {
+    /// At even distances.
+    Constant {
+        /// Bits a second.
+        rate: u64,
+    },
+    /// At random, independent of one another.
+    Poisson {
+        /// Bits a second.
+        rate: u64,
+    },
+    /// At even distances for a while, then none for a while, from a random moment of the two.
+    OnOff {
+        /// Bits a second while it is on.
+        rate: u64,
+        /// How long it is on.
+        on: Nanos,
+        /// How long it is off.
+        off: Nanos,
+    },
+    /// As many as the card takes.
+    Flood,
+    /// Requests at even distances, each of which is answered by a frame of the same length.
+    Requests {
+        /// Time between two requests.
+        interval: Nanos,
+    },
+    /// A stream with a window, like TCP's.
+    Stream {
+        /// Most bytes in flight.
+        window: u64,
+        /// How many bytes; no end if absent.
+        bytes: Option<u64>,
+    },
+    /// All flows send so many bytes at once, as streams, at even distances.
+    Incast {
+        /// Bytes of each flow.
+        bytes: u64,
+        /// Time between two starts.
+        interval: Nanos,
+        /// Most bytes in flight in each flow.
+        window: u64,
+    },
+}
+
+/// An end of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Beyond the fabric.
+    Outside,
+    /// A guest, by index.
+    Guest(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_runs_in_every_other_turn() {
+        let millis = |times: &[u64]| times.iter().map(|time| Nanos::from_millis(*time)).collect::<Vec<_>>();
+        let at = |cpu: &Cpu, time| cpu.runs_at(Nanos::from_millis(time)).0 / 1_000_000;
+        assert_eq!(Cpu::Always.runs_at(Nanos(5)), Nanos(5));
+        let credit = Cpu::turns(&millis(&[30, 60]), Nanos(0)).unwrap();
+        assert_eq!([0, 29, 30, 89, 90, 125].map(|time| at(&credit, time)), [0, 29, 90, 90, 90, 180]);
+        let late = Cpu::turns(&millis(&[30, 60]), Nanos::from_millis(40)).unwrap();
+        assert_eq!([0, 49, 50, 80].map(|time| at(&late, time)), [50, 50, 50, 140]);
+        let odd = Cpu::turns(&millis(&[0, 10, 5]), Nanos(0)).unwrap();
+        assert_eq!([0, 9, 10, 14, 15].map(|time| at(&odd, time)), [10, 10, 10, 14, 25]);
+        assert_eq!(Cpu::turns(&millis(&[0, 60]), Nanos(0)), None);
+        assert_eq!(Cpu::turns(&[], Nanos(0)), None);
+    }
+}

@@ -1,0 +1,657 @@
+//! A running simulation: events in the order of their times.
+
+use crate::Error;
+use crate::card::{Rings, Shared};
+use crate::flow::{Flow, Tally};
+use crate::frame::{Content, Frame, Kind, SHORTEST};
+use crate::host::Host;
+use crate::outcome::Outcome;
+use crate::scenario::{Place, Scenario, Source};
+use crate::uplink::Line;
+use fairlane_core::PortId;
+use fairlane_core::packet::Mac;
+use fairlane_core::time::Nanos;
+use fairlane_port::{Burst, Poller};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet, VecDeque};
+
+/// Frames that wait in a guest in front of its card, as Linux has it (`txqueuelen`).
+const GUEST_QUEUE: usize = 1000;
+
+/// Bytes of a stream's acknowledgement.
+const ACKNOWLEDGEMENT: u32 = 66;
+
+/// Rate of a line that has none, in bits a second.
+const UNLIMITED: u64 = 1 << 50;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// Counts begin.
+    Settle,
+    /// A worker runs.
+    Host(u32),
+    /// A flow's source has something to do.
+    Source(u32),
+    /// A guest looks at its card.
+    Guest(u32),
+    /// A frame enters the fabric; by its slot.
+    Enter(u32),
+    /// A frame comes to the queue in front of a host.
+    Reach(u32),
+    /// A frame arrives outside.
+    Arrive(u32),
+    /// A stream may have to send again.
+    Timeout(u32),
+}
+
+/// A guest.
+pub(crate) struct Guest {
+    pub rings: Shared<Rings>,
+    host: usize,
+    port: PortId,
+    /// Frames in front of the card.
+    pub queue: VecDeque<Frame>,
+    /// Flows that send as much as they may, and whose turn it is.
+    greedy: Vec<u32>,
+    turn: usize,
+    /// When it looks at its card next.
+    due: Nanos,
+}
+
+/// A running simulation.
+pub(crate) struct World<'a> {
+    pub scenario: &'a Scenario,
+    now: Nanos,
+    /// Number of events so far, which orders those of the same time.
+    order: u64,
+    events: BinaryHeap<Reverse<(Nanos, u64, What)>>,
+    pub hosts: Vec<Host>,
+    pub guests: Vec<Guest>,
+    pub flows: Vec<Flow>,
+    pub tallies: Vec<Tally>,
+    /// For each traffic: when an incast started, and how many of its flows are not done.
+    rounds: Vec<(Nanos, usize)>,
+    core: Option<Line>,
+    ingress: Vec<Line>,
+    /// Frames between two events.
+    slots: Vec<Option<Frame>>,
+    free: Vec<u32>,
+    /// Whether frames take different times to the queues in front of hosts.
+    is_uneven: bool,
+    random: StdRng,
+    burst: Box<Burst>,
+    poller: Poller,
+    taken: Vec<Frame>,
+}
+
+/// The address of a place.
+fn mac_of(macs: &[Mac], place: Place) -> Mac {
+    match place {
+        Place::Outside => Mac([0x06, 0, 0, 0, 0, 1]),
+        Place::Guest(guest) => macs[guest],
+    }
+}
+
+/// The address of a guest whose policy pins none.
+fn mac_of_guest(guest: usize) -> Mac {
+    let [a, b, c, d] = (guest as u32).to_be_bytes();
+    Mac([0x02, 0, a, b, c, d])
+}
+
+impl<'a> World<'a> {
+    /// The start of a scenario.
+    ///
+    /// # Errors
+    /// Its policies cannot be opened, or the system has no more descriptors.
+    pub(crate) fn new(scenario: &'a Scenario) -> Result<World<'a>, Error> {
+        let mut hosts = Vec::new();
+        let mut guests = Vec::new();
+        let mut macs = Vec::new();
+        for (index, host) in scenario.hosts.iter().enumerate() {
+            let mut host = host.clone();
+            let first = guests.len();
+            for (port, vif) in host.policy.vifs.iter_mut().filter(|vif| vif.link == host.link.name).enumerate() {
+                // Frames of the simulation are no IP packets. A pinned address saves the switch's memory for learned ones.
+                vif.addresses.clear();
+                vif.mac.get_or_insert_with(|| mac_of_guest(first + port));
+                macs.extend(vif.mac);
+                let plan = &scenario.guests[first + port];
+                guests.push(Guest {
+                    rings: Shared::new(Rings::new(plan.ring)),
+                    host: index,
+                    port: PortId(port as u32 + 1),
+                    queue: VecDeque::new(),
+                    greedy: Vec::new(),
+                    turn: 0,
+                    due: Nanos::NEVER,
+                });
+            }
+            let rings: Vec<_> = guests[first..].iter().map(|guest| guest.rings.clone()).collect();
+            hosts.push(Host::open(&host, &rings, first as u32)?);
+        }
+        let intervals = (scenario.end().0 / scenario.interval.0.max(1)) as usize + 1;
+        let fabric = &scenario.fabric;
+        let mut world = World {
+            scenario,
+            now: Nanos(0),
+            order: 0,
+            events: BinaryHeap::new(),
+            ingress: scenario.hosts.iter().map(|host| Line::new(host.card, fabric.buffer)).collect(),
+            hosts,
+            guests,
+            flows: Vec::new(),
+            tallies: scenario.traffic.iter().map(|_| Tally::new(intervals)).collect(),
+            rounds: vec![(Nanos(0), 0); scenario.traffic.len()],
+            core: fabric.capacity.map(|rate| Line::new(rate.min(UNLIMITED), fabric.buffer)),
+            slots: Vec::new(),
+            free: Vec::new(),
+            is_uneven: scenario.traffic.iter().any(|traffic| traffic.rtt.0 > 0),
+            random: StdRng::seed_from_u64(scenario.seed),
+            burst: Burst::new(),
+            poller: Poller::new()?,
+            taken: Vec::new(),
+        };
+        for (index, traffic) in scenario.traffic.iter().enumerate() {
+            for (from, to) in &traffic.flows {
+                let macs = (mac_of(&macs, *from), mac_of(&macs, *to));
+                let mut flow = Flow::new(index, traffic, (*from, *to), macs);
+                flow.spread(traffic, &mut world.random);
+                world.flows.push(flow);
+            }
+        }
+        world.announce();
+        world.begin();
+        Ok(world)
+    }
+
+    /// Lets every switch know the addresses beyond its uplink that its guests exchange frames with, as ARP does.
+    fn announce(&mut self) {
+        let mut known = HashSet::new();
+        for id in 0..self.flows.len() {
+            let Flow { from, to, macs, .. } = self.flows[id];
+            for (here, there, macs) in [(from, to, (macs.1, macs.0)), (to, from, macs)] {
+                let Place::Guest(guest) = here else { continue };
+                let host = self.guests[guest].host;
+                let is_here = matches!(there, Place::Guest(other) if self.guests[other].host == host);
+                if !is_here && known.insert((host, macs.0)) {
+                    let content =
+                        Content { kind: Kind::Hello, flow: id as u32, number: 0, answers: 0, sent: Nanos(0) };
+                    let traffic = self.flows[id].traffic;
+                    self.tallies[traffic].made += 1;
+                    self.reach(Frame::new(macs, content, SHORTEST), guest, Nanos(0));
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        for host in 0..self.hosts.len() {
+            self.at(Nanos(0), What::Host(host as u32));
+        }
+        for flow in 0..self.flows.len() {
+            let due = self.flows[flow].due();
+            self.at(due, What::Source(flow as u32));
+        }
+        self.at(self.scenario.settle, What::Settle);
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(mut self) -> Outcome {
+        let end = self.scenario.end();
+        let mut baseline = None;
+        while let Some(Reverse((time, _, what))) = self.events.pop() {
+            if time > end {
+                break;
+            }
+            self.now = time;
+            match what {
+                What::Settle => baseline = Some(Outcome::baseline(&mut self)),
+                What::Host(host) => self.host(host as usize),
+                What::Source(flow) => self.source(flow),
+                What::Guest(guest) => self.guest(guest as usize),
+                What::Enter(slot) => {
+                    let frame = self.take(slot);
+                    self.enter(frame);
+                }
+                What::Reach(slot) => {
+                    let frame = self.take(slot);
+                    if let Place::Guest(guest) = self.heading(&frame) {
+                        self.reach(frame, guest, time);
+                    }
+                }
+                What::Arrive(slot) => {
+                    let frame = self.take(slot);
+                    self.deliver(frame, Place::Outside);
+                }
+                What::Timeout(flow) => self.timeout(flow),
+            }
+        }
+        Outcome::of(self, baseline.unwrap_or_default())
+    }
+
+    fn at(&mut self, time: Nanos, what: What) {
+        if time <= self.scenario.end() {
+            self.order += 1;
+            self.events.push(Reverse((time, self.order, what)));
+        }
+    }
+
+    /// Number of events.
+    pub(crate) fn events(&self) -> u64 {
+        self.order
+    }
+
+    /// Number of frames between two events.
+    pub(crate) fn in_flight(&self) -> u64 {
+        (self.slots.len() - self.free.len()) as u64
+    }
+
+    fn keep(&mut self, frame: Frame) -> u32 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = Some(frame);
+                slot
+            }
+            None => {
+                self.slots.push(Some(frame));
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    fn take(&mut self, slot: u32) -> Frame {
+        self.free.push(slot);
+        self.slots[slot as usize].take().expect("a slot is taken once")
+    }
+
+    /// Where a frame goes.
+    fn heading(&self, frame: &Frame) -> Place {
+        let content = frame.content();
+        let flow = &self.flows[content.flow as usize];
+        if content.kind == Kind::Answer { flow.from } else { flow.to }
+    }
+
+    /// A worker runs one round.
+    fn host(&mut self, index: usize) {
+        let host = &mut self.hosts[index];
+        if host.wake != self.now {
+            return;
+        }
+        host.run(&mut self.burst, &self.poller);
+        let (wake, done) = (host.wake, host.now());
+        let told = std::mem::take(&mut *host.told.lock());
+        let left = std::mem::take(&mut host.wire.lock().left);
+        self.at(wake, What::Host(index as u32));
+        for guest in &told {
+            self.notify(*guest as usize, done);
+        }
+        for (at, frame) in &left {
+            self.leave(index, *frame, *at);
+        }
+        // Their memory is used again.
+        *self.hosts[index].told.lock() = cleared(told);
+        self.hosts[index].wire.lock().left = cleared(left);
+    }
+
+    /// A frame is on the wire of a host.
+    fn leave(&mut self, host: usize, frame: Frame, at: Nanos) {
+        match self.heading(&frame) {
+            // A copy that was flooded: its receiver has its own.
+            Place::Guest(guest) if self.guests[guest].host == host => {}
+            Place::Outside if self.core.is_none() && self.is_passive(&frame) => {
+                let traffic = &self.scenario.traffic[self.flows[frame.content().flow as usize].traffic];
+                if traffic.loss == 0.0 {
+                    let arrives = at + self.scenario.fabric.delay + Nanos(traffic.rtt.0 / 2);
+                    if arrives <= self.scenario.end() {
+                        return self.count(&frame, arrives);
+                    }
+                }
+                let slot = self.keep(frame);
+                self.at(at, What::Enter(slot));
+            }
+            _ => {
+                let slot = self.keep(frame);
+                self.at(at, What::Enter(slot));
+            }
+        }
+    }
+
+    /// Whether nothing follows from a frame's arrival.
+    fn is_passive(&self, frame: &Frame) -> bool {
+        let traffic = self.flows[frame.content().flow as usize].traffic;
+        let source = self.scenario.traffic[traffic].source;
+        !matches!(source, Source::Requests { .. } | Source::Stream { .. } | Source::Incast { .. })
+    }
+
+    /// A frame enters the fabric.
+    fn enter(&mut self, frame: Frame) {
+        let flow = &self.flows[frame.content().flow as usize];
+        let (index, is_far) = (flow.traffic, flow.from == Place::Outside || flow.to == Place::Outside);
+        let traffic = &self.scenario.traffic[index];
+        let is_lost = traffic.loss > 0.0 && self.random.random::<f64>() < traffic.loss;
+        let sent = match &mut self.core {
+            _ if is_lost => None,
+            Some(line) => line.send(frame.len, self.now),
+            None => Some(self.now),
+        };
+        let Some(sent) = sent else {
+            self.tallies[index].lost_in_fabric += 1;
+            return;
+        };
+        let extra = if is_far { Nanos(traffic.rtt.0 / 2) } else { Nanos(0) };
+        let arrives = sent + self.scenario.fabric.delay + extra;
+        match self.heading(&frame) {
+            Place::Guest(guest) if !self.is_uneven => self.reach(frame, guest, arrives),
+            Place::Guest(_) => {
+                let slot = self.keep(frame);
+                self.at(arrives, What::Reach(slot));
+            }
+            Place::Outside => {
+                let slot = self.keep(frame);
+                self.at(arrives, What::Arrive(slot));
+            }
+        }
+    }
+
+    /// A frame comes to the queue in front of its receiver's host.
+    fn reach(&mut self, frame: Frame, guest: usize, at: Nanos) {
+        let host = self.guests[guest].host;
+        match self.ingress[host].send(frame.len, at) {
+            Some(arrives) => {
+                // If not, the card counts it.
+                if self.hosts[host].wire.lock().arrive(arrives, frame)
+                    && let Some(wake) = self.hosts[host].rouse(arrives)
+                {
+                    self.at(wake, What::Host(host as u32));
+                }
+            }
+            None => {
+                let traffic = self.flows[frame.content().flow as usize].traffic;
+                self.tallies[traffic].lost_in_fabric += 1;
+            }
+        }
+    }
+
+    /// A guest's card has something for it.
+    fn notify(&mut self, guest: usize, now: Nanos) {
+        let plan = &self.scenario.guests[guest];
+        let due = plan.cpu.runs_at(now + plan.wake);
+        if due < self.guests[guest].due {
+            self.guests[guest].due = due;
+            self.at(due, What::Guest(guest as u32));
+        }
+    }
+
+    /// A guest takes what it received, and sends.
+    fn guest(&mut self, index: usize) {
+        let guest = &mut self.guests[index];
+        if guest.due != self.now {
+            return;
+        }
+        guest.due = Nanos::NEVER;
+        let (host, port) = (guest.host, guest.port);
+        let mut frames = std::mem::take(&mut self.taken);
+        if guest.rings.lock().receive(&mut frames) {
+            self.kick(host, port);
+        }
+        for frame in frames.drain(..) {
+            self.deliver(frame, Place::Guest(index));
+        }
+        self.taken = frames;
+        self.refill(index);
+    }
+
+    fn kick(&mut self, host: usize, port: PortId) {
+        if let Some(wake) = self.hosts[host].kick(port, self.now) {
+            self.at(wake, What::Host(host as u32));
+        }
+    }
+
+    /// Fills a guest's ring, if the guest runs.
+    fn refill(&mut self, index: usize) {
+        let runs = self.scenario.guests[index].cpu.runs_at(self.now);
+        if runs > self.now {
+            return self.notify(index, runs);
+        }
+        let guest = &mut self.guests[index];
+        let (host, port, rings) = (guest.host, guest.port, guest.rings.clone());
+        let mut free = rings.lock().free();
+        while free > 0 {
+            let Some(frame) = self.guests[index].queue.pop_front().or_else(|| self.pull_of(index)) else { break };
+            if rings.lock().send(frame) {
+                self.kick(host, port);
+            }
+            free -= 1;
+        }
+        let guest = &self.guests[index];
+        rings.lock().wants_slots = free == 0 && !(guest.queue.is_empty() && guest.greedy.is_empty());
+    }
+
+    /// A frame of one of the guest's flows that send as much as they may, in turn.
+    fn pull_of(&mut self, index: usize) -> Option<Frame> {
+        for _ in 0..self.guests[index].greedy.len() {
+            let guest = &mut self.guests[index];
+            guest.turn = (guest.turn + 1) % guest.greedy.len();
+            let flow = guest.greedy[guest.turn];
+            if let Some(frame) = self.pull(flow) {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    fn pull(&mut self, id: u32) -> Option<Frame> {
+        let flow = &mut self.flows[id as usize];
+        let index = flow.traffic;
+        let frame = flow.pull(&self.scenario.traffic[index], id, self.now)?;
+        self.made(index, true);
+        let flow = &mut self.flows[id as usize];
+        if let Some(at) = flow.stream.as_ref().and_then(|stream| stream.timeout()).filter(|_| flow.timer == Nanos::NEVER)
+        {
+            flow.timer = at;
+            self.at(at, What::Timeout(id));
+        }
+        Some(frame)
+    }
+
+    fn made(&mut self, traffic: usize, is_data: bool) {
+        let tally = &mut self.tallies[traffic];
+        tally.made += 1;
+        tally.settled.0 += u64::from(is_data && self.now >= self.scenario.settle);
+    }
+
+    /// A flow's source has something to do.
+    fn source(&mut self, id: u32) {
+        let index = self.flows[id as usize].traffic;
+        let from = self.flows[id as usize].from;
+        if let Place::Guest(guest) = from {
+            let runs = self.scenario.guests[guest].cpu.runs_at(self.now);
+            if runs > self.now {
+                return self.at(runs, What::Source(id));
+            }
+        }
+        let scenario = self.scenario;
+        let traffic = &scenario.traffic[index];
+        match traffic.source {
+            Source::Flood | Source::Stream { .. } => {
+                self.enlist(id, from);
+                self.pump(id);
+            }
+            Source::Incast { bytes, interval, .. } => {
+                self.start_round(id, index, bytes.div_ceil(traffic.frame.into()) as u32);
+                self.enlist(id, from);
+                self.pump(id);
+                if self.now + interval < traffic.time.1 {
+                    self.at(self.now + interval, What::Source(id));
+                }
+            }
+            _ => {
+                while let Some(frame) =
+                    self.flows[id as usize].make(traffic, id, self.now, &mut self.random)
+                {
+                    self.made(index, true);
+                    self.transmit(frame, from);
+                }
+                let due = self.flows[id as usize].due();
+                if due < traffic.time.1 {
+                    self.at(due, What::Source(id));
+                }
+            }
+        }
+    }
+
+    fn start_round(&mut self, id: u32, traffic: usize, segments: u32) {
+        let round = &mut self.rounds[traffic];
+        if round.0 != self.now || round.1 == 0 {
+            self.tallies[traffic].late += round.1 as u64;
+            *round = (self.now, 0);
+        }
+        round.1 += 1;
+        if let Some(stream) = &mut self.flows[id as usize].stream {
+            stream.supply = stream.supply.map(|supply| supply + segments);
+        }
+    }
+
+    fn enlist(&mut self, id: u32, from: Place) {
+        if let Place::Guest(guest) = from
+            && !self.guests[guest].greedy.contains(&id)
+        {
+            self.guests[guest].greedy.push(id);
+        }
+    }
+
+    /// Sends what a flow may send now.
+    fn pump(&mut self, id: u32) {
+        match self.flows[id as usize].from {
+            Place::Guest(guest) => self.refill(guest),
+            Place::Outside => {
+                while let Some(frame) = self.pull(id) {
+                    self.enter(frame);
+                }
+            }
+        }
+    }
+
+    /// A place sends a frame.
+    fn transmit(&mut self, frame: Frame, from: Place) {
+        let Place::Guest(index) = from else { return self.enter(frame) };
+        let guest = &mut self.guests[index];
+        let mut rings = guest.rings.lock();
+        if guest.queue.is_empty() && rings.free() > 0 {
+            let is_asked = rings.send(frame);
+            drop(rings);
+            if is_asked {
+                let (host, port) = (guest.host, guest.port);
+                self.kick(host, port);
+            }
+        } else if guest.queue.len() < GUEST_QUEUE {
+            rings.wants_slots = true;
+            drop(rings);
+            guest.queue.push_back(frame);
+        } else {
+            drop(rings);
+            let traffic = self.flows[frame.content().flow as usize].traffic;
+            self.tallies[traffic].refused_by_guest += 1;
+        }
+    }
+
+    /// Counts a frame that arrived where it was sent to.
+    fn count(&mut self, frame: &Frame, at: Nanos) {
+        let content = frame.content();
+        let flow = &mut self.flows[content.flow as usize];
+        let tally = &mut self.tallies[flow.traffic];
+        tally.arrived += 1;
+        if !matches!(content.kind, Kind::Data | Kind::Last) {
+            return;
+        }
+        if let Some(interval) = tally.intervals.get_mut((at.0 / self.scenario.interval.0.max(1)) as usize) {
+            *interval += u64::from(frame.len);
+        }
+        if at >= self.scenario.settle {
+            tally.settled.1 += 1;
+            flow.arrived_bytes += u64::from(frame.len);
+            // A wait longer than the histogram's range is not possible: it grows.
+            let _ = tally.waits.record(at.since(content.sent).0);
+        }
+    }
+
+    /// A frame arrives at a place.
+    fn deliver(&mut self, frame: Frame, place: Place) {
+        let content = frame.content();
+        let flow = &mut self.flows[content.flow as usize];
+        let (from, to, index) = (flow.from, flow.to, flow.traffic);
+        let traffic = &self.scenario.traffic[index];
+        match content.kind {
+            Kind::Hello => self.tallies[index].arrived += 1,
+            Kind::Data | Kind::Last if place == to => {
+                let answer = match (&mut flow.stream, traffic.source) {
+                    (Some(stream), _) => stream
+                        .receive(content.number, content.kind == Kind::Last)
+                        .map(|before| flow.answer(content, before, ACKNOWLEDGEMENT)),
+                    (None, Source::Requests { .. }) => Some(flow.answer(content, 0, frame.len)),
+                    _ => None,
+                };
+                self.count(&frame, self.now);
+                if let Some(answer) = answer {
+                    self.made(index, false);
+                    self.transmit(answer, to);
+                }
+            }
+            Kind::Answer if place == from => {
+                self.tallies[index].arrived += 1;
+                self.answered(content, index);
+            }
+            // A copy that was flooded.
+            Kind::Data | Kind::Last | Kind::Answer => {}
+        }
+    }
+
+    /// A flow's sender gets an answer.
+    fn answered(&mut self, content: Content, index: usize) {
+        let flow = &mut self.flows[content.flow as usize];
+        let trip = self.now.since(content.sent);
+        let tally = &mut self.tallies[index];
+        let Some(stream) = &mut flow.stream else {
+            if content.sent >= self.scenario.settle {
+                let _ = tally.trips.record(trip.0);
+            }
+            if self.scenario.traffic[index].flows.len() == 1 {
+                tally.answered.push((content.answers, trip));
+            }
+            return;
+        };
+        let was_done = stream.is_done();
+        stream.answer(content.number, content.answers, content.sent, self.now);
+        if stream.is_done() && !was_done && matches!(self.scenario.traffic[index].source, Source::Incast { .. }) {
+            let (start, left) = &mut self.rounds[index];
+            *left = left.saturating_sub(1);
+            if *left == 0 && *start >= self.scenario.settle {
+                let _ = tally.trips.record(self.now.since(*start).0);
+            }
+        }
+        self.pump(content.flow);
+    }
+
+    /// Looks whether a stream has waited for too long.
+    fn timeout(&mut self, id: u32) {
+        let flow = &mut self.flows[id as usize];
+        flow.timer = Nanos::NEVER;
+        let Some(stream) = &mut flow.stream else { return };
+        let Some(at) = stream.timeout() else { return };
+        if at <= self.now {
+            stream.expire(self.now);
+            self.pump(id);
+        } else {
+            flow.timer = at;
+            self.at(at, What::Timeout(id));
+        }
+    }
+}
+
+/// An empty list with the memory of this one.
+fn cleared<T>(mut list: Vec<T>) -> Vec<T> {
+    list.clear();
+    list
+}

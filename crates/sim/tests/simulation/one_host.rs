@@ -1,0 +1,85 @@
+//! One host: shares, waits, losses.
+
+use crate::support::{scenario, traffic};
+use fairlane_core::time::Nanos;
+use fairlane_sim::Outcome;
+use fairlane_sim::scenario::{Cpu, Place, Scenario, Source};
+
+fn run(scenario: &Scenario) -> Outcome {
+    let outcome = fairlane_sim::run(scenario).expect("it can be simulated");
+    let dropped: u64 = outcome.drops().values().sum();
+    let (made, arrived, waiting) = (outcome.made(), outcome.arrived(), outcome.waiting);
+    assert_eq!(made, arrived + dropped + waiting, "arrived {arrived}, waiting {waiting}, {:?}", outcome.drops());
+    outcome
+}
+
+/// Mbit/s that arrived of a traffic.
+fn rate(outcome: &Outcome, traffic: usize) -> f64 {
+    outcome.flows[traffic].iter().sum::<u64>() as f64 * 8e-6 / outcome.seconds
+}
+
+#[test]
+fn floods_share_the_link_by_weight() {
+    let mut scenario = scenario(&["weight = 300", "", "min_rate = \"30Mbit/s\"\nweight = 1"]);
+    scenario.traffic = (0..3).map(|guest| traffic(Source::Flood, Place::Guest(guest), Place::Outside)).collect();
+    let outcome = run(&scenario);
+    let rates: Vec<f64> = (0..3).map(|index| rate(&outcome, index)).collect();
+    assert!((rates.iter().sum::<f64>() - 100.0).abs() < 0.5, "{rates:?}");
+    assert!((rates[0] / rates[1] - 3.0).abs() < 0.03 && (rates[2] - 30.0).abs() < 0.3, "{rates:?}");
+    assert!(outcome.drops().is_empty(), "{:?}", outcome.drops());
+    let dues: Vec<f64> = outcome.hosts[0].vifs.iter().map(|vif| vif.due.unwrap()).collect();
+    assert!((dues[0] - 300.0 / 401.0).abs() < 1e-9, "{dues:?}");
+}
+
+#[test]
+fn a_stalled_guest_holds_up_no_neighbour() {
+    let mut scenario = scenario(&["", ""]);
+    scenario.hosts[0].link.rate = None;
+    let millis = Nanos::from_millis;
+    scenario.guests[0].cpu = Cpu::turns(&[millis(30), millis(60)], Nanos(0)).unwrap();
+    let interval = Nanos::from_micros(5300);
+    scenario.traffic = vec![
+        traffic(Source::Constant { rate: 40_000_000 }, Place::Outside, Place::Guest(0)),
+        traffic(Source::Requests { interval }, Place::Outside, Place::Guest(1)),
+        traffic(Source::Constant { rate: 40_000_000 }, Place::Guest(1), Place::Guest(0)),
+    ];
+    let outcome = run(&scenario);
+    let trips = &outcome.tallies[1].trips;
+    assert!(trips.len() > 140 && trips.max() < 1_000_000, "{} {}", trips.len(), trips.max());
+    let waits = &outcome.tallies[0].waits;
+    assert!(waits.max() > 55_000_000 && waits.max() < 70_000_000, "{}", waits.max());
+    assert!((rate(&outcome, 0) - 40.0).abs() < 3.0, "{}", rate(&outcome, 0));
+}
+
+#[test]
+fn a_stream_fills_the_link_and_survives_losses() {
+    let mut scenario = scenario(&["", ""]);
+    let stream = Source::Stream { window: 1 << 20, bytes: None };
+    scenario.traffic = vec![
+        traffic(stream, Place::Guest(0), Place::Outside),
+        traffic(stream, Place::Outside, Place::Guest(1)),
+    ];
+    scenario.traffic[1].loss = 0.001;
+    scenario.traffic[1].rtt = Nanos::from_millis(10);
+    let outcome = run(&scenario);
+    assert!(rate(&outcome, 0) > 90.0, "{}", rate(&outcome, 0));
+    // Mathis et al., 1997: segment / round trip * sqrt(3 / 2 / loss), roughly.
+    let expected = 1514.0 * 8.0 / 0.010 / 1e6 * (1.5f64 / 0.001).sqrt();
+    assert!(rate(&outcome, 1) > expected / 2.0 && rate(&outcome, 1) < expected * 3.0, "{}", rate(&outcome, 1));
+    assert!(outcome.tallies[1].retransmitted >= 1);
+}
+
+#[test]
+fn the_same_seed_gives_the_same() {
+    let mut scenario = scenario(&["", ""]);
+    let poisson = Source::Poisson { rate: 60_000_000 };
+    scenario.traffic = (0..2).map(|guest| traffic(poisson, Place::Guest(guest), Place::Outside)).collect();
+    let of = |scenario: &Scenario| {
+        let outcome = run(scenario);
+        (outcome.events, outcome.flows.clone(), outcome.tallies[0].waits.value_at_quantile(0.99))
+    };
+    let first = of(&scenario);
+    assert_eq!(first, of(&scenario));
+    scenario.seed = 2;
+    assert_ne!(first, of(&scenario));
+}
