@@ -25,6 +25,7 @@ mod policy_file;
 mod report;
 mod save;
 mod schema;
+mod sim;
 mod top;
 mod up;
 
@@ -55,6 +56,7 @@ enum Command {
     #[command(subcommand)]
     Load(load::Command),
     Compare(compare::Args),
+    Sim(sim::Args),
     Report(report::Args),
     LibvirtHook(libvirt::Args),
     Completions(completions::Args),
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        Command::Sim(args) => sim::run(args),
         Command::Report(args) => report::run(args),
         Command::LibvirtHook(args) => libvirt::run(args),
         Command::Completions(args) => completions::run(args),
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "{error:#}");
             let wrong = error.is::<policy_file::PolicyError>()
                 || error.is::<lab::ExperimentError>()
+                || error.is::<sim::PlanError>()
                 || error.is::<load::UsageError>()
                 || error.is::<doctor::DoctorError>();
             ExitCode::from(if wrong { 2 } else { 1 })

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::{Agent, CpuSwitch, Error};
 
-pub use backend::run as run_fairlane;
+pub use backend::{policy, run as run_fairlane};
 pub(crate) use backend::set_weights;
 pub use boot::boot;
 pub(crate) use wiring::{CARD, UPLINK, set_initial_window};

@@ -12,6 +12,8 @@ mod flow;
 mod frame;
 mod host;
 mod outcome;
+mod plan;
+mod result;
 pub mod scenario;
 mod stream;
 mod uplink;

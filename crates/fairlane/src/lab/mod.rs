@@ -61,7 +61,7 @@ pub(crate) enum ExperimentError {
 }
 
 /// Finds the experiment of this name, or reads it from this file.
-fn find(given: &str) -> Result<Experiment, ExperimentError> {
+pub(crate) fn find(given: &str) -> Result<Experiment, ExperimentError> {
     if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == given) {
         return Experiment::parse(&format!("experiments/{name}.toml"), text).map_err(ExperimentError::Invalid);
     }

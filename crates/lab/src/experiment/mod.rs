@@ -13,6 +13,7 @@ mod procedure;
 mod record;
 mod repeats;
 mod run;
+mod simulated;
 #[cfg(test)]
 mod tests;
 mod waits;
@@ -26,6 +27,7 @@ pub use procedure::Procedure;
 pub use record::Record;
 pub use repeats::Repeats;
 pub use run::{Boot, Options, Watch, run};
+pub use simulated::simulate;
 
 use fairlane_report::{Claim, ResultFile};
 

@@ -29,6 +29,16 @@ pub struct Account {
 pub(super) type Addresses<'a> = &'a dyn Fn(Node) -> Ipv4Addr;
 
 impl Plan {
+    /// The servers, in order.
+    pub fn servers(&self) -> &[(Node, Command)] {
+        &self.servers
+    }
+
+    /// The other commands in order, each with its start, in seconds after all servers are ready.
+    pub fn clients(&self) -> &[(Node, f64, Command)] {
+        &self.clients
+    }
+
     /// Adds a server: a command that runs from the beginning and reports when it is ready ([`Event::Started`]).
     pub fn serve(&mut self, node: Node, command: Command) {
         self.servers.push((node, command));

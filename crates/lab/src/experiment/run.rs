@@ -23,7 +23,7 @@ use crate::{Clock, CpuSwitch, Error, Machine, Node, Topology, cache, image};
 /// Seconds that background load runs longer than the procedure.
 const OVERLAP: f64 = 0.5;
 /// The first port that servers listen on.
-const FIRST_PORT: u16 = 5001;
+pub(super) const FIRST_PORT: u16 = 5001;
 /// Ports that a repeat may use.
 const PORTS: u16 = 20;
 /// How often a machine is booted again for a case that lost a guest. Guests of the emulated KVM host are lost now and then: the
@@ -272,7 +272,7 @@ fn add_load(plan: &mut Plan, case: &Case) {
 }
 
 /// Adds metrics, series and figures of all cases to the result, and judges the claims.
-fn conclude(experiment: &Experiment, cases: &[Finished], result: &mut ResultFile) {
+pub(super) fn conclude(experiment: &Experiment, cases: &[Finished], result: &mut ResultFile) {
     for case in cases {
         case.record.enter(result, case.name, &case.prefix);
     }

@@ -1,6 +1,7 @@
 //! Fairlane as the guests' backend: its policy, its daemon and its counters.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use fairlane_agent::Command;
 use fairlane_policy::CONTROL;
@@ -34,8 +35,28 @@ pub(super) fn tenants(topology: &Topology) -> String {
     topology.tenants.iter().map(section).collect()
 }
 
+/// The vifs' sections of a policy, for guests over vhost-user with these sockets.
+pub(super) fn vifs(topology: &Topology, socket: impl Fn(usize) -> PathBuf) -> String {
+    let mut text = String::new();
+    for (number, guest) in (1..=topology.joined()).zip(&topology.guests) {
+        let node = Node::Guest(number);
+        let (mac, socket) = (node.mac(), socket(number));
+        text += &format!("[[vif]]\nname = \"{node}\"\nsocket = \"{}\"\nmac = \"{mac}\"\n", socket.display());
+        text += &guest.rate.map(|rate| format!("max_rate = \"{rate:.0}bit/s\"\n")).unwrap_or_default();
+        text += &format!("early_ack = {}\n{}", topology.early_ack, shares(guest));
+    }
+    text
+}
+
+/// The policy for a topology, with an uplink and sockets that need not exist.
+pub fn policy(topology: &Topology) -> String {
+    let link = link(topology, "tap = \"sim\"");
+    let vifs = vifs(topology, |guest| format!("/sim/{guest}").into());
+    format!("{link}{}{vifs}", tenants(topology))
+}
+
 /// The keys of a guest's vif in a policy that say what it may send and receive, except `max_rate`.
-pub(super) fn shares(guest: &GuestPlan) -> String {
+fn shares(guest: &GuestPlan) -> String {
     let mut text = guest.share.map(|share| format!("weight = {share}\n")).unwrap_or_default();
     text += &guest.tenant.as_ref().map(|tenant| format!("tenant = \"{tenant}\"\n")).unwrap_or_default();
     let rates = [("min_rate", guest.min_rate), ("rx_max_rate", guest.rx_rate), ("rx_min_rate", guest.rx_min_rate)];

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use fairlane_agent::Command;
 
 use super::{backend, wiring};
-use crate::topology::{Node, Topology};
+use crate::topology::Topology;
 use crate::{Agent, Error, image};
 
 /// The paths of the daemon's program and its files.
@@ -42,14 +42,8 @@ impl Fairlane {
         let (policy, control) = (self.home.join("policy.toml"), self.home.join("control.sock"));
         let control = control.to_string_lossy();
         let (link, tenants) = (backend::link_by_tap(host, topology)?, backend::tenants(topology));
-        let mut text = format!("control = \"{control}\"\n{link}{tenants}");
-        for (number, guest) in (1..=topology.joined()).zip(&topology.guests) {
-            let node = Node::Guest(number);
-            let (mac, socket) = (node.mac(), self.socket(number));
-            text += &format!("[[vif]]\nname = \"{node}\"\nsocket = \"{}\"\nmac = \"{mac}\"\n", socket.display());
-            text += &guest.rate.map(|rate| format!("max_rate = \"{rate:.0}bit/s\"\n")).unwrap_or_default();
-            text += &format!("early_ack = {}\n{}", topology.early_ack, backend::shares(guest));
-        }
+        let vifs = backend::vifs(topology, |guest| self.socket(guest));
+        let text = format!("control = \"{control}\"\n{link}{tenants}{vifs}");
         host.run(Command::Write { path: policy.clone(), text })?;
         backend::serve(host, &[], &self.program.to_string_lossy(), &policy.to_string_lossy(), &control).map(drop)
     }

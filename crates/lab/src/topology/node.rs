@@ -35,7 +35,7 @@ impl fmt::Display for Node {
 
 impl Node {
     /// Its address.
-    pub(crate) fn address(self) -> Ipv4Addr {
+    pub fn address(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 77, 0, self.number())
     }
 

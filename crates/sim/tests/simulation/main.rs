@@ -1,4 +1,7 @@
-//! Simulations of small scenarios: what arrives, who gets what, and that nothing is unaccounted for.
+//! Simulations of small scenarios: what arrives, who gets what, and that nothing is unaccounted for; and plans, right and wrong.
 
+mod hosts;
 mod one_host;
+mod plan;
+mod properties;
 mod support;

@@ -1,17 +1,9 @@
 //! One host: shares, waits, losses.
 
-use crate::support::{scenario, traffic};
+use crate::support::{run, scenario, traffic};
 use fairlane_core::time::Nanos;
 use fairlane_sim::Outcome;
 use fairlane_sim::scenario::{Cpu, Place, Scenario, Source};
-
-fn run(scenario: &Scenario) -> Outcome {
-    let outcome = fairlane_sim::run(scenario).expect("it can be simulated");
-    let dropped: u64 = outcome.drops().values().sum();
-    let (made, arrived, waiting) = (outcome.made(), outcome.arrived(), outcome.waiting);
-    assert_eq!(made, arrived + dropped + waiting, "arrived {arrived}, waiting {waiting}, {:?}", outcome.drops());
-    outcome
-}
 
 /// Mbit/s that arrived of a traffic.
 fn rate(outcome: &Outcome, traffic: usize) -> f64 {

@@ -2,6 +2,8 @@
 
 use fairlane_core::time::Nanos;
 use fairlane_policy::Policy;
+use fairlane_policy::problem::Problem;
+use fairlane_sim::Outcome;
 use fairlane_sim::scenario::{Costs, Cpu, Fabric, Guest, Host, Place, Scenario, Source, Traffic};
 
 /// A second of one host with a link of 100 Mbit/s; `vifs` has the keys of each vif beside its name.
@@ -44,4 +46,18 @@ pub(crate) fn traffic(source: Source, from: Place, to: Place) -> Traffic {
         loss: 0.0,
         flows: vec![(from, to)],
     }
+}
+
+/// Parses a plan.
+pub(crate) fn parse(text: &str) -> Result<Scenario, Vec<Problem>> {
+    Scenario::parse(std::path::Path::new("plan.toml"), text)
+}
+
+/// Runs a scenario, in which every frame must be accounted for.
+pub(crate) fn run(scenario: &Scenario) -> Outcome {
+    let outcome = fairlane_sim::run(scenario).expect("it can be simulated");
+    let dropped: u64 = outcome.drops().values().sum();
+    let (made, arrived, waiting) = (outcome.made(), outcome.arrived(), outcome.waiting);
+    assert_eq!(made, arrived + dropped + waiting, "arrived {arrived}, waiting {waiting}, {:?}", outcome.drops());
+    outcome
 }
