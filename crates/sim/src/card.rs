@@ -9,6 +9,7 @@ use fairlane_core::time::Nanos;
 use fairlane_port::{BURST, Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Shared by a guest and its backend. A port must be `Send`, hence the lock, which nobody ever waits for.
@@ -31,8 +32,31 @@ impl<T> Shared<T> {
     }
 }
 
+/// Which guests of a host have sent frames that were not taken. A backend polls many idle ports, so this is small and in one place.
+pub(crate) struct Marks(Vec<AtomicU64>);
+
+impl Marks {
+    /// No marks for so many guests.
+    pub(crate) fn new(guests: usize) -> Arc<Marks> {
+        Arc::new(Marks((0..guests.div_ceil(64)).map(|_| AtomicU64::new(0)).collect()))
+    }
+
+    fn is_set(&self, place: usize) -> bool {
+        self.0[place / 64].load(Relaxed) & 1 << (place % 64) != 0
+    }
+
+    fn set(&self, place: usize, mark: bool) {
+        let (word, bit) = (&self.0[place / 64], 1 << (place % 64));
+        let before = word.load(Relaxed);
+        word.store(if mark { before | bit } else { before & !bit }, Relaxed);
+    }
+}
+
 /// The rings of a guest's card.
 pub(crate) struct Rings {
+    marks: Arc<Marks>,
+    /// Its place among its host's guests.
+    place: usize,
     /// Frames of the guest, of which the first `taken` were taken but not published.
     sent: VecDeque<Frame>,
     taken: usize,
@@ -49,10 +73,10 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    pub(crate) fn new(slots: usize) -> Rings {
+    pub(crate) fn new(slots: usize, marks: Arc<Marks>, place: usize) -> Rings {
         let asked = Wanted { frames: false, room: false };
         let (sent, received) = (VecDeque::new(), VecDeque::new());
-        Rings { sent, taken: 0, received, slots, asked, wants_slots: false, is_told: false }
+        Rings { marks, place, sent, taken: 0, received, slots, asked, wants_slots: false, is_told: false }
     }
 
     /// Number of frames that the guest can send.
@@ -63,6 +87,7 @@ impl Rings {
     /// The guest sends a frame, for which there is a free slot. Returns whether the backend is to be woken.
     pub(crate) fn send(&mut self, frame: Frame) -> bool {
         self.sent.push_back(frame);
+        self.marks.set(self.place, true);
         std::mem::take(&mut self.asked.frames)
     }
 
@@ -86,6 +111,9 @@ impl Rings {
 /// A backend's port at a guest's rings.
 pub(crate) struct Card {
     pub rings: Shared<Rings>,
+    pub marks: Arc<Marks>,
+    /// Its place among its host's guests.
+    pub place: usize,
     /// The guest's number.
     pub guest: u32,
     /// The guests that are to be told of something.
@@ -115,13 +143,14 @@ impl Source for Card {
     }
 
     fn consume(&mut self, frames: usize) {
-        self.rings.lock().taken += frames;
+        let rings = &mut *self.rings.lock();
+        rings.taken += frames;
+        self.marks.set(self.place, rings.sent.len() > rings.taken);
         self.costs.spend(&self.clock, self.shown.drain(..frames).map(|frame| frame.len));
     }
 
     fn waiting(&mut self, _now: Nanos) -> bool {
-        let rings = self.rings.lock();
-        rings.sent.len() > rings.taken
+        self.marks.is_set(self.place)
     }
 
     fn more(&mut self, notify: bool) -> bool {

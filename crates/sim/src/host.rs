@@ -1,6 +1,6 @@
 //! A simulated host: the engine's own bridge, and a worker that runs it as [`fairlane_engine::worker`] does.
 
-use crate::card::{Card, Rings, Shared};
+use crate::card::{Card, Marks, Rings, Shared};
 use crate::clock::Virtual;
 use crate::scenario;
 use crate::uplink::{Uplink, Wire};
@@ -13,6 +13,7 @@ use fairlane_engine::{Bridge, Error};
 use fairlane_policy::{Vif, uplink_queue};
 use fairlane_port::paced::Paced;
 use fairlane_port::{Burst, Poller, Port};
+use std::sync::Arc;
 
 /// A host.
 pub(crate) struct Host {
@@ -32,18 +33,24 @@ pub(crate) struct Host {
 
 impl Host {
     /// Opens the link of a host. `rings` are those of its guests, in the policy's order, which have consecutive numbers from `first`.
-    pub(crate) fn open(host: &scenario::Host, rings: &[Shared<Rings>], first: u32) -> Result<Host, Error> {
+    pub(crate) fn open(
+        host: &scenario::Host,
+        rings: &[Shared<Rings>],
+        marks: &Arc<Marks>,
+        first: u32,
+    ) -> Result<Host, Error> {
         let (clock, costs) = (Virtual::default(), host.costs);
         let (told, wire) = (Shared::new(Vec::new()), Shared::new(Wire::new(host.card)));
         let (uplink, seen) = (wire.clone(), Nanos(0));
         let uplink = Uplink { wire: uplink, clock: clock.clone(), costs, shown: Vec::new(), seen };
         let rate = host.link.rate;
         let uplink = Paced::new(uplink, rate.unwrap_or(0), uplink_queue(rate), true);
-        let mut numbered = rings.iter().zip(first..);
+        let mut numbered = rings.iter().zip(first..).enumerate();
         let card = |_: &Vif| {
-            let (rings, guest) = numbered.next().expect("there are rings for each vif");
+            let (place, (rings, guest)) = numbered.next().expect("there are rings for each vif");
             let (rings, told, clock) = (rings.clone(), told.clone(), clock.clone());
-            Ok(Box::new(Card { rings, guest, told, clock, costs, shown: Vec::new() }) as Box<dyn Port>)
+            let marks = marks.clone();
+            Ok(Box::new(Card { rings, marks, place, guest, told, clock, costs, shown: Vec::new() }) as Box<dyn Port>)
         };
         let bridge = Bridge::open(&host.policy, &host.link, Some(Box::new(uplink)), card, &clock)?;
         let kicks = Vec::new();

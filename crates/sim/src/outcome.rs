@@ -53,7 +53,7 @@ pub struct VifOutcome {
     pub share: f64,
     /// The part that weights give it among those that sent; none if it did not.
     pub due: Option<f64>,
-    /// Whether frames of its guest waited at the end.
+    /// Whether its guest had more to send at the end than its ring holds.
     pub waits: bool,
     /// How long its frames waited for the worker, from the start on.
     pub waiting: Waiting,
@@ -84,7 +84,7 @@ impl Outcome {
             let mut is_waiting = Vec::new();
             for guest in guests.by_ref().take(vifs.len()) {
                 waiting += guest.rings.lock().waiting().count() as u64 + guest.queue.len() as u64;
-                is_waiting.push(!guest.queue.is_empty() || guest.rings.lock().waiting().next().is_some());
+                is_waiting.push(!guest.queue.is_empty() || guest.rings.lock().free() == 0);
             }
             let before = |vif: usize| baseline.get(index).and_then(|vifs| vifs.get(vif)).copied().unwrap_or_default();
             let sent = |vif: usize, state: &VifState| state.port.sent_bytes - before(vif).0;

@@ -1,7 +1,7 @@
 //! A running simulation: events in the order of their times.
 
 use crate::Error;
-use crate::card::{Rings, Shared};
+use crate::card::{Marks, Rings, Shared};
 use crate::flow::{Flow, Tally};
 use crate::frame::{Content, Frame, Kind, SHORTEST};
 use crate::host::Host;
@@ -112,6 +112,7 @@ impl<'a> World<'a> {
         for (index, host) in scenario.hosts.iter().enumerate() {
             let mut host = host.clone();
             let first = guests.len();
+            let marks = Marks::new(host.policy.vifs.len());
             for (port, vif) in host.policy.vifs.iter_mut().filter(|vif| vif.link == host.link.name).enumerate() {
                 // Frames of the simulation are no IP packets. A pinned address saves the switch's memory for learned ones.
                 vif.addresses.clear();
@@ -119,7 +120,7 @@ impl<'a> World<'a> {
                 macs.extend(vif.mac);
                 let plan = &scenario.guests[first + port];
                 guests.push(Guest {
-                    rings: Shared::new(Rings::new(plan.ring)),
+                    rings: Shared::new(Rings::new(plan.ring, marks.clone(), port)),
                     host: index,
                     port: PortId(port as u32 + 1),
                     queue: VecDeque::new(),
@@ -129,7 +130,7 @@ impl<'a> World<'a> {
                 });
             }
             let rings: Vec<_> = guests[first..].iter().map(|guest| guest.rings.clone()).collect();
-            hosts.push(Host::open(&host, &rings, first as u32)?);
+            hosts.push(Host::open(&host, &rings, &marks, first as u32)?);
         }
         let intervals = (scenario.end().0 / scenario.interval.0.max(1)) as usize + 1;
         let fabric = &scenario.fabric;

@@ -69,7 +69,7 @@ fn mistakes_name_their_line() {
         ("to = \"outside\"", "to = \"web-1\"\nstreams = 0", 17, "streams must be 1 or more"),
         ("link = { rate = \"1Gbit/s\" }", "policy = \"none.toml\"", 5, "a host has a policy file, or link"),
         ("[[host.vif]]\nname = \"web\"", "[[host.vif]]", 6, "a vif needs a name"),
-        ("name = \"a\"", "name = \"a\"\ncount = 1_000_000", 5, "all hosts of a plan 10000 at most"),
+        ("name = \"a\"", "name = \"a\"\ncount = 1_000_000", 5, "count must be 1 or more, and all hosts of a plan 10000 at most"),
     ] {
         let text = RIGHT.replacen(right, wrong, 1);
         assert_ne!(text, RIGHT, "{right}");
