@@ -22,6 +22,7 @@ mod rounds;
 mod rx;
 mod sched;
 mod served;
+mod sim;
 mod telemetry;
 mod testpmd;
 
@@ -64,6 +65,8 @@ enum Part {
     Instructions,
     /// Nanoseconds per scheduling decision.
     Sched,
+    /// The simulator's speed, and its memory per vif.
+    Sim,
     /// Nanoseconds of early ack per frame.
     Ack,
     /// TCP between two guests.
@@ -84,6 +87,7 @@ impl Part {
             Part::Forward => 8 + slices(1, 25),
             Part::Instructions => 60,
             Part::Sched => 2 + slices(3, 6),
+            Part::Sim => 20,
             Part::Ack => 3 + slices(2, 15),
             Part::Guest => 8 + slices(1, 25),
             Part::Limit => 125,
@@ -222,6 +226,7 @@ fn run(options: Options) -> Result<bool> {
             Part::Forward => forward::measure(&mut run),
             Part::Instructions => instructions::measure(&mut run),
             Part::Sched => sched::measure(&mut run),
+            Part::Sim => sim::measure(&mut run),
             Part::Ack => ack::measure(&mut run),
             Part::Guest => guest::measure(&mut run),
             Part::Limit => limit::measure(&mut run),

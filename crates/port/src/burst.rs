@@ -122,8 +122,7 @@ impl<'a> Filler<'a> {
     pub fn push_parts(&mut self, parts: [&'a [u8]; 2], offload: Offload) -> bool {
         let (first, len) = (self.segments, parts[0].len() + parts[1].len());
         // SAFETY: both parts live for 'a, which outlasts the batch.
-        let is_added =
-            |part: &'a [u8], filler: &mut Self| unsafe { filler.segment(part.as_ptr(), part.len() as u32) };
+        let is_added = |part: &'a [u8], filler: &mut Self| unsafe { filler.segment(part.as_ptr(), part.len() as u32) };
         if self.frames == BURST || !parts.into_iter().all(|part| part.is_empty() || is_added(part, self)) {
             self.abandon(first);
             return false;

@@ -3,9 +3,9 @@
 use crate::flow::Tally;
 use crate::host::Host;
 use crate::world::World;
+use fairlane_engine::Waiting;
 use fairlane_engine::reading::Reading;
 use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, TenantState, VifState};
-use fairlane_engine::Waiting;
 use std::collections::BTreeMap;
 
 /// What came of a simulation.

@@ -26,7 +26,8 @@ impl Outcome {
         for (index, traffic) in scenario.traffic.iter().enumerate() {
             self.add_traffic(&mut result, scenario, &traffic.name, index);
         }
-        let names = |prefix: &'static str| scenario.traffic.iter().map(move |traffic| format!("{prefix}/{}", traffic.name));
+        let names =
+            |prefix: &'static str| scenario.traffic.iter().map(move |traffic| format!("{prefix}/{}", traffic.name));
         result.figure(Figure::lines("Throughput").series(names("rate")).y("throughput"));
         result.figure(
             Figure::lines("Waits")

@@ -197,17 +197,15 @@ impl Stream {
         let trip = trip.0 as f64;
         self.trip = Some(match self.trip {
             None => (trip, trip / 2.0),
-            Some((mean, variation)) => {
-                (0.875 * mean + 0.125 * trip, 0.75 * variation + 0.25 * (mean - trip).abs())
-            }
+            Some((mean, variation)) => (0.875 * mean + 0.125 * trip, 0.75 * variation + 0.25 * (mean - trip).abs()),
         });
     }
 
     /// When nothing was heard for too long; none if nothing flies.
     pub(crate) fn timeout(&self) -> Option<Nanos> {
-        let base = self.trip.map_or(FIRST_TIMEOUT, |(mean, variation)| {
-            Nanos((mean + 4.0 * variation) as u64).max(SHORTEST_TIMEOUT)
-        });
+        let base = self
+            .trip
+            .map_or(FIRST_TIMEOUT, |(mean, variation)| Nanos((mean + 4.0 * variation) as u64).max(SHORTEST_TIMEOUT));
         let wait = Nanos(base.0 << self.backoff.min(8)).min(LONGEST_TIMEOUT);
         (self.flying > 0).then(|| self.progress + wait)
     }

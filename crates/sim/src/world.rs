@@ -177,8 +177,7 @@ impl<'a> World<'a> {
                 let host = self.guests[guest].host;
                 let is_here = matches!(there, Place::Guest(other) if self.guests[other].host == host);
                 if !is_here && known.insert((host, macs.0)) {
-                    let content =
-                        Content { kind: Kind::Hello, flow: id as u32, number: 0, answers: 0, sent: Nanos(0) };
+                    let content = Content { kind: Kind::Hello, flow: id as u32, number: 0, answers: 0, sent: Nanos(0) };
                     let traffic = self.flows[id].traffic;
                     self.tallies[traffic].made += 1;
                     self.reach(Frame::new(macs, content, SHORTEST), guest, Nanos(0));
@@ -449,7 +448,8 @@ impl<'a> World<'a> {
         let frame = flow.pull(&self.scenario.traffic[index], id, self.now)?;
         self.made(index, true);
         let flow = &mut self.flows[id as usize];
-        if let Some(at) = flow.stream.as_ref().and_then(|stream| stream.timeout()).filter(|_| flow.timer == Nanos::NEVER)
+        if let Some(at) =
+            flow.stream.as_ref().and_then(|stream| stream.timeout()).filter(|_| flow.timer == Nanos::NEVER)
         {
             flow.timer = at;
             self.at(at, What::Timeout(id));
@@ -489,9 +489,7 @@ impl<'a> World<'a> {
                 }
             }
             _ => {
-                while let Some(frame) =
-                    self.flows[id as usize].make(traffic, id, self.now, &mut self.random)
-                {
+                while let Some(frame) = self.flows[id as usize].make(traffic, id, self.now, &mut self.random) {
                     self.made(index, true);
                     self.transmit(frame, from);
                 }

@@ -20,17 +20,17 @@ impl Surroundings {
     pub(super) fn of(kind: MachineKind) -> Surroundings {
         match kind {
             // Emulated: a nanosecond is an instruction. From `isolation-cpu`: 33,013 frames of 1,514 bytes a second alone, and 19,893
-            // frames of 60 bytes in 0.48 of the time.
+            // frames of 60 bytes in 0.48 of the time; from `receive-stall`, `flood, runs`: the median of pings.
             MachineKind::Xen | MachineKind::XenPvh => Surroundings {
                 costs: Costs { frame: 23_860.0, byte: 4.27, wake: Nanos::from_micros(60) },
-                wake: Nanos::from_micros(100),
+                wake: Nanos::from_micros(410),
                 delay: Nanos::from_micros(20),
                 card: 10_000_000_000,
             },
             // From `receive-stall`, `flood, runs`: the median of pings, and the rate of the stream from the neighbour.
             _ => Surroundings {
                 costs: Costs { frame: 500.0, byte: 0.3, wake: Nanos::from_micros(20) },
-                wake: Nanos::from_micros(70),
+                wake: Nanos::from_micros(100),
                 delay: Nanos::from_micros(25),
                 card: 100_000_000_000,
             },

@@ -6,9 +6,9 @@ mod machine;
 
 use crate::{lab, out};
 use anyhow::Context;
-use fairlane_policy::problem::Problem;
 use fairlane_lab::MachineKind;
 use fairlane_lab::machine::Backend;
+use fairlane_policy::problem::Problem;
 use fairlane_report::{ResultFile, text};
 use fairlane_sim::Scenario;
 use std::io;
@@ -102,8 +102,7 @@ fn of_plan(path: &Path, seed: Option<u64>) -> anyhow::Result<ResultFile> {
 /// # Errors
 /// See [`PlanError`].
 fn read(path: &Path) -> Result<(String, Scenario), PlanError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| PlanError::Unreadable { path: path.to_owned(), error })?;
+    let text = std::fs::read_to_string(path).map_err(|error| PlanError::Unreadable { path: path.to_owned(), error })?;
     let scenario = Scenario::parse(path, &text).map_err(PlanError::Invalid)?;
     Ok((text, scenario))
 }

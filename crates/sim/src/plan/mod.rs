@@ -179,8 +179,12 @@ fn is_simulated(uplink: &Uplink) -> bool {
 
 /// The guests that words mean.
 fn find(words: &Spanned<String>, places: &[Place], problems: &mut Problems) -> Option<Vec<usize>> {
-    let meant: Vec<usize> =
-        places.iter().enumerate().filter(|(_, place)| place.is_meant(words.get_ref())).map(|(index, _)| index).collect();
+    let meant: Vec<usize> = places
+        .iter()
+        .enumerate()
+        .filter(|(_, place)| place.is_meant(words.get_ref()))
+        .map(|(index, _)| index)
+        .collect();
     if meant.is_empty() {
         let mut known: Vec<&str> = places.iter().map(|place| place.template.as_str()).collect();
         known.dedup();
@@ -237,7 +241,8 @@ fn read_trace(trace: &Trace, path: &Path) -> Result<Vec<Nanos>, String> {
         Trace::Here(lengths) => Ok(lengths.iter().map(|Length(length)| *length).collect()),
         Trace::File(name) => {
             let file = path.with_file_name(name);
-            let text = std::fs::read_to_string(&file).map_err(|why| format!("cannot read {}: {why}", file.display()))?;
+            let text =
+                std::fs::read_to_string(&file).map_err(|why| format!("cannot read {}: {why}", file.display()))?;
             let lines = text.lines().enumerate().map(|(line, text)| (line + 1, text.trim()));
             let turns = lines.filter(|(_, text)| !text.is_empty() && !text.starts_with('#'));
             let turn = |(line, text): (usize, &str)| {

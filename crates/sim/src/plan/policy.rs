@@ -135,7 +135,8 @@ fn read_parts(keys: &HostKeys, problems: &mut Problems) -> Option<Read> {
             // Copies of a vif have the same mistakes.
             let mut seen = HashSet::new();
             for problem in wrong {
-                let place = text.places.get(problem.line.saturating_sub(1)).cloned().unwrap_or_else(|| keys.name.span());
+                let place =
+                    text.places.get(problem.line.saturating_sub(1)).cloned().unwrap_or_else(|| keys.name.span());
                 if seen.insert((place.start, problem.message.split('`').next().map(str::to_owned))) {
                     problems.add(place, problem.message);
                 }

@@ -51,12 +51,12 @@ pub(super) fn read(
     }
     let flows = pairs(keys, places, problems)?;
     if source == Source::Flood && flows.iter().any(|(from, _)| *from == scenario::Place::Outside) {
-        problems.add(keys.kind.span(), "what comes from outside has no ring to fill: give it a rate (kind = \"constant\")");
+        problems
+            .add(keys.kind.span(), "what comes from outside has no ring to fill: give it a rate (kind = \"constant\")");
     }
     let name = keys.name.clone();
-    let name = name.unwrap_or_else(|| {
-        format!("{}, {} to {}", keys.kind.get_ref(), keys.from.get_ref(), keys.to.get_ref())
-    });
+    let name =
+        name.unwrap_or_else(|| format!("{}, {} to {}", keys.kind.get_ref(), keys.from.get_ref(), keys.to.get_ref()));
     let rtt = keys.rtt.map_or(Nanos(0), |rtt| rtt.0);
     Some(Traffic { name, source, frame, time, rtt, loss, flows })
 }

@@ -18,10 +18,18 @@ fn rate(bytes: &[u64], seconds: f64) -> f64 {
 
 #[test]
 fn hosts_reach_each_other() {
-    let scenario = plan("delay = \"1ms\"", "[[traffic]]\nkind = \"requests\"\nfrom = \"a/x-1\"\nto = \"b-2/y\"\ninterval = \"7ms\"");
+    let scenario = plan(
+        "delay = \"1ms\"",
+        "[[traffic]]\nkind = \"requests\"\nfrom = \"a/x-1\"\nto = \"b-2/y\"\ninterval = \"7ms\"",
+    );
     let outcome = run(&scenario);
     let trips = &outcome.tallies[0].trips;
-    assert!(trips.len() > 120 && trips.min() >= 2_000_000 && trips.max() < 3_500_000, "{} {}", trips.min(), trips.max());
+    assert!(
+        trips.len() > 120 && trips.min() >= 2_000_000 && trips.max() < 3_500_000,
+        "{} {}",
+        trips.min(),
+        trips.max()
+    );
 }
 
 #[test]

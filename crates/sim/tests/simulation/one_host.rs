@@ -47,10 +47,8 @@ fn a_stalled_guest_holds_up_no_neighbour() {
 fn a_stream_fills_the_link_and_survives_losses() {
     let mut scenario = scenario(&["", ""]);
     let stream = Source::Stream { window: 1 << 20, bytes: None };
-    scenario.traffic = vec![
-        traffic(stream, Place::Guest(0), Place::Outside),
-        traffic(stream, Place::Outside, Place::Guest(1)),
-    ];
+    scenario.traffic =
+        vec![traffic(stream, Place::Guest(0), Place::Outside), traffic(stream, Place::Outside, Place::Guest(1))];
     scenario.traffic[1].loss = 0.001;
     scenario.traffic[1].rtt = Nanos::from_millis(10);
     let outcome = run(&scenario);

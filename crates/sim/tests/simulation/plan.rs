@@ -69,14 +69,22 @@ fn mistakes_name_their_line() {
         ("to = \"outside\"", "to = \"web-1\"\nstreams = 0", 17, "streams must be 1 or more"),
         ("link = { rate = \"1Gbit/s\" }", "policy = \"none.toml\"", 5, "a host has a policy file, or link"),
         ("[[host.vif]]\nname = \"web\"", "[[host.vif]]", 6, "a vif needs a name"),
-        ("name = \"a\"", "name = \"a\"\ncount = 1_000_000", 5, "count must be 1 or more, and all hosts of a plan 10000 at most"),
+        (
+            "name = \"a\"",
+            "name = \"a\"\ncount = 1_000_000",
+            5,
+            "count must be 1 or more, and all hosts of a plan 10000 at most",
+        ),
     ] {
         let text = RIGHT.replacen(right, wrong, 1);
         assert_ne!(text, RIGHT, "{right}");
         let problems = parse(&text).err().unwrap_or_else(|| panic!("`{wrong}` is accepted"));
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let expected = format!("plan.toml:{line}: {message}");
-        assert!(lines.iter().any(|found| found.starts_with(&expected)), "`{wrong}` must be reported as {expected}: {lines:?}");
+        assert!(
+            lines.iter().any(|found| found.starts_with(&expected)),
+            "`{wrong}` must be reported as {expected}: {lines:?}"
+        );
     }
 }
 
@@ -87,9 +95,11 @@ fn files_beside_a_plan_are_read_and_their_mistakes_reported() {
     let path = directory.join("plan.toml");
     let text = "seconds = 1\n[[host]]\nname = \"a\"\npolicy = \"policy.toml\"\n[[guest]]\nvif = \"web\"\ntrace = \"turns\"\n\
                 [[traffic]]\nkind = \"flood\"\nfrom = \"web\"\nto = \"outside\"\n";
-    let read = || Scenario::parse(&path, text).map_err(|wrong| wrong.iter().map(ToString::to_string).collect::<String>());
+    let read =
+        || Scenario::parse(&path, text).map_err(|wrong| wrong.iter().map(ToString::to_string).collect::<String>());
     assert!(read().unwrap_err().contains("plan.toml:4: cannot read"));
-    let policy = "link = [{ name = \"lan\", rate = \"1Gbit/s\", uplink = { tap = \"t0\" } }]\n[[vif]]\nname = \"web\"\n";
+    let policy =
+        "link = [{ name = \"lan\", rate = \"1Gbit/s\", uplink = { tap = \"t0\" } }]\n[[vif]]\nname = \"web\"\n";
     std::fs::write(directory.join("policy.toml"), policy).expect("there is room");
     assert!(read().unwrap_err().contains("policy.toml:2: socket is missing"));
     std::fs::write(directory.join("policy.toml"), format!("{policy}socket = \"/run/web\"\n")).expect("there is room");

@@ -8,8 +8,7 @@ use fairlane_sim::scenario::{Costs, Cpu, Fabric, Guest, Host, Place, Scenario, S
 
 /// A second of one host with a link of 100 Mbit/s; `vifs` has the keys of each vif beside its name.
 pub(crate) fn scenario(vifs: &[&str]) -> Scenario {
-    let mut text =
-        "link = [{ name = \"lan\", rate = \"100Mbit/s\", uplink = { tap = \"sim\" } }]\n".to_owned();
+    let mut text = "link = [{ name = \"lan\", rate = \"100Mbit/s\", uplink = { tap = \"sim\" } }]\n".to_owned();
     for (index, keys) in vifs.iter().enumerate() {
         text += &format!("[[vif]]\nname = \"v{index}\"\nsocket = \"/sim/v{index}\"\n{keys}\n");
     }
