@@ -132,7 +132,7 @@ impl Cpu {
         });
         let ends: Arc<[Nanos]> = ends.collect();
         let runs = lengths.iter().step_by(2).any(|length| length.0 > 0);
-        runs.then_some(Cpu::Turns { ends, phase })
+        runs.then(|| Cpu::Turns { phase: Nanos(phase.0 % end.0), ends })
     }
 
     /// When it runs next, at `now` or later.

@@ -1,5 +1,7 @@
 //! A running simulation: events in the order of their times.
 
+mod fabric;
+
 use crate::Error;
 use crate::card::{Marks, Rings, Shared};
 use crate::flow::{Flow, Tally};
@@ -12,8 +14,8 @@ use fairlane_core::PortId;
 use fairlane_core::packet::Mac;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Burst, Poller};
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 
@@ -293,85 +295,6 @@ impl<'a> World<'a> {
         // Their memory is used again.
         *self.hosts[index].told.lock() = cleared(told);
         self.hosts[index].wire.lock().left = cleared(left);
-    }
-
-    /// A frame is on the wire of a host.
-    fn leave(&mut self, host: usize, frame: Frame, at: Nanos) {
-        match self.heading(&frame) {
-            // A copy that was flooded: its receiver has its own.
-            Place::Guest(guest) if self.guests[guest].host == host => {}
-            Place::Outside if self.core.is_none() && self.is_passive(&frame) => {
-                let traffic = &self.scenario.traffic[self.flows[frame.content().flow as usize].traffic];
-                if traffic.loss == 0.0 {
-                    let arrives = at + self.scenario.fabric.delay + Nanos(traffic.rtt.0 / 2);
-                    if arrives <= self.scenario.end() {
-                        return self.count(&frame, arrives);
-                    }
-                }
-                let slot = self.keep(frame);
-                self.at(at, What::Enter(slot));
-            }
-            _ => {
-                let slot = self.keep(frame);
-                self.at(at, What::Enter(slot));
-            }
-        }
-    }
-
-    /// Whether nothing follows from a frame's arrival.
-    fn is_passive(&self, frame: &Frame) -> bool {
-        let traffic = self.flows[frame.content().flow as usize].traffic;
-        let source = self.scenario.traffic[traffic].source;
-        !matches!(source, Source::Requests { .. } | Source::Stream { .. } | Source::Incast { .. })
-    }
-
-    /// A frame enters the fabric.
-    fn enter(&mut self, frame: Frame) {
-        let flow = &self.flows[frame.content().flow as usize];
-        let (index, is_far) = (flow.traffic, flow.from == Place::Outside || flow.to == Place::Outside);
-        let traffic = &self.scenario.traffic[index];
-        let is_lost = traffic.loss > 0.0 && self.random.random::<f64>() < traffic.loss;
-        let sent = match &mut self.core {
-            _ if is_lost => None,
-            Some(line) => line.send(frame.len, self.now),
-            None => Some(self.now),
-        };
-        let Some(sent) = sent else {
-            self.tallies[index].lost_in_fabric += 1;
-            return;
-        };
-        let extra = if is_far { Nanos(traffic.rtt.0 / 2) } else { Nanos(0) };
-        let arrives = sent + self.scenario.fabric.delay + extra;
-        match self.heading(&frame) {
-            Place::Guest(guest) if !self.is_uneven => self.reach(frame, guest, arrives),
-            Place::Guest(_) => {
-                let slot = self.keep(frame);
-                self.at(arrives, What::Reach(slot));
-            }
-            Place::Outside => {
-                let slot = self.keep(frame);
-                self.at(arrives, What::Arrive(slot));
-            }
-        }
-    }
-
-    /// A frame comes to the queue in front of its receiver's host.
-    fn reach(&mut self, frame: Frame, guest: usize, at: Nanos) {
-        let host = self.guests[guest].host;
-        match self.ingress[host].send(frame.len, at) {
-            Some(arrives) => {
-                // If not, the card counts it.
-                if self.hosts[host].wire.lock().arrive(arrives, frame)
-                    && let Some(wake) = self.hosts[host].rouse(arrives)
-                {
-                    self.at(wake, What::Host(host as u32));
-                }
-            }
-            None => {
-                let traffic = self.flows[frame.content().flow as usize].traffic;
-                self.tallies[traffic].lost_in_fabric += 1;
-            }
-        }
     }
 
     /// A guest's card has something for it.

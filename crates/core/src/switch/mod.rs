@@ -63,6 +63,10 @@ pub struct Switch {
     members: Vec<Option<Member>>,
     ports: Vec<PortId>,
     uplinks: Vec<PortId>,
+    /// The most entries that all members' addresses take in the table.
+    most: usize,
+    /// Whether an address was ever learned.
+    has_learned: bool,
 }
 
 /// An attached port.
@@ -100,7 +104,15 @@ impl Switch {
     /// A switch without ports.
     pub fn new(config: Config) -> Switch {
         let Config { isolate, seed } = config;
-        Switch { isolate, table: Table::new(seed), members: Vec::new(), ports: Vec::new(), uplinks: Vec::new() }
+        Switch {
+            isolate,
+            table: Table::new(seed),
+            members: Vec::new(),
+            ports: Vec::new(),
+            uplinks: Vec::new(),
+            most: 0,
+            has_learned: false,
+        }
     }
 
     /// Attaches a guest's port. If it is attached already, its learned addresses are forgotten.
@@ -134,11 +146,15 @@ impl Switch {
             self.members.resize_with(port.index() + 1, || None);
         }
         let pinned = member.anti_spoofing.mac;
+        self.most += member.learned.limit + 1;
         self.members[port.index()] = Some(member);
         self.ports.push(port);
-        self.table.reserve(self.members.iter().flatten().map(|member| member.learned.limit + 1).sum());
+        self.table.reserve(self.most);
         if let Some(mac) = pinned {
-            self.table.remove_where(|known| is_of(known, mac));
+            // It looks at the whole table.
+            if self.has_learned {
+                self.table.remove_where(|known| is_of(known, mac));
+            }
             self.table.insert(key(mac, 0), Location::pinned(port));
         }
     }
@@ -146,6 +162,7 @@ impl Switch {
     /// Detaches a port and forgets its addresses. Nothing happens if it is not attached.
     pub fn detach(&mut self, port: PortId) {
         let Some(member) = self.members.get_mut(port.index()).and_then(Option::take) else { return };
+        self.most -= member.learned.limit + 1;
         self.ports.retain(|other| *other != port);
         self.uplinks.retain(|other| *other != port);
         let pinned = member.anti_spoofing.mac.map(|mac| key(mac, 0));
@@ -248,6 +265,7 @@ impl Switch {
             self.forget(replaced, from);
         }
         self.table.insert(key, Location { port: from, seen: now });
+        self.has_learned = true;
         Ok(())
     }
 

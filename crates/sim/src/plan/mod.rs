@@ -223,7 +223,7 @@ fn apply(
         guest.ring = keys.ring.as_ref().map_or(guest.ring, |ring| *ring.get_ref() as usize);
         guest.wake = keys.wake.map_or(guest.wake, |wake| wake.0);
         let Some(lengths) = &lengths else { continue };
-        let period: u64 = lengths.iter().map(|length| length.0).sum();
+        let period = lengths.iter().fold(0u64, |sum, length| sum.saturating_add(length.0));
         let phase = match keys.phase {
             None => Nanos((random.random::<f64>() * period as f64) as u64),
             Some(phase) => phase.0,

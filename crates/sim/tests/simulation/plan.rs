@@ -2,6 +2,7 @@
 
 use crate::support::parse;
 use fairlane_sim::Scenario;
+use proptest::prelude::*;
 use std::path::Path;
 
 const RIGHT: &str = r#"
@@ -108,4 +109,17 @@ fn files_beside_a_plan_are_read_and_their_mistakes_reported() {
     std::fs::write(directory.join("turns"), "3ms\n10ms\n").expect("there is room");
     assert_eq!(read().expect("it is right now").guests.len(), 1);
     std::fs::remove_dir_all(&directory).expect("it is there");
+}
+
+proptest! {
+    /// A plan with one part replaced by another, or by anything, is read or refused; numbers that are too large panic nowhere.
+    #[test]
+    fn any_text_is_read_or_refused(from in 0usize..RIGHT.len(), len in 0usize..30, other in "[0-9a-z\"= \\n\\[\\]{}.]{0,20}") {
+        if let Some(part) = RIGHT.get(from..RIGHT.len().min(from + len)) {
+            let text = RIGHT.replacen(part, &other, 1);
+            // A plan of a million guests is right, and takes its time.
+            let _ = (!text.contains("count = 2") || text.contains("count = 2\n")).then(|| parse(&text));
+        }
+        let _ = parse(&RIGHT.replace("60ms", "18446744073s").replace("30ms", "18446744073s"));
+    }
 }
