@@ -26,6 +26,7 @@ mod report;
 mod save;
 mod schema;
 mod sim;
+mod sweep;
 mod top;
 mod up;
 
@@ -57,6 +58,8 @@ enum Command {
     Load(load::Command),
     Compare(compare::Args),
     Sim(sim::Args),
+    #[command(subcommand)]
+    Sweep(sweep::Command),
     Report(report::Args),
     LibvirtHook(libvirt::Args),
     Completions(completions::Args),
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Sim(args) => sim::run(args),
+        Command::Sweep(command) => sweep::run(command),
         Command::Report(args) => report::run(args),
         Command::LibvirtHook(args) => libvirt::run(args),
         Command::Completions(args) => completions::run(args),

@@ -119,7 +119,7 @@ pub struct Figure {
     /// The quantity on the vertical axis, without its unit.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub y_label: String,
-    /// For bars: the names of x = 0, x = 1 and so on. If empty, x is shown as a number.
+    /// For bars and heat: the names of x = 0, x = 1 and so on. If empty, x is shown as a number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<String>,
     /// Lines across the plot.
@@ -139,6 +139,10 @@ pub enum Kind {
     Bars,
     /// The cumulative distribution of a series' values; x is not used.
     Cdf,
+    /// Each sample as a point.
+    Points,
+    /// A table of cells, a row a series and a column an x, coloured by the mean of the values.
+    Heat,
 }
 
 /// A labelled line across a plot.
@@ -398,6 +402,16 @@ impl Figure {
     /// A figure of [`Kind::Cdf`].
     pub fn cdf(title: &str) -> Self {
         Self::new(title, Kind::Cdf)
+    }
+
+    /// A figure of [`Kind::Points`].
+    pub fn points(title: &str) -> Self {
+        Self::new(title, Kind::Points)
+    }
+
+    /// A figure of [`Kind::Heat`].
+    pub fn heat(title: &str) -> Self {
+        Self::new(title, Kind::Heat)
     }
 
     /// Sets the caption.

@@ -52,8 +52,8 @@ pub(super) fn rows(entries: &[Entry], kind: Kind, at_ends: bool, wide: f64) -> L
                 @if kind == Kind::Bars && !entry.expected() {
                     rect.bar x=(px(x + 4.0)) y=(px(y - 7.0)) width="14" height="14" rx="2" {}
                 } @else {
-                    path.line d=(format!("M{} {}h20", px(x), px(y))) {}
-                    @if !entry.expected() && matches!(kind, Kind::Lines | Kind::Means) { (marker(entry, x + 10.0, y, "")) }
+                    @if kind != Kind::Points { path.line d=(format!("M{} {}h20", px(x), px(y))) {} }
+                    @if !entry.expected() && kind != Kind::Cdf { (marker(entry, x + 10.0, y, "")) }
                 }
                 text.label x=(px(x + 26.0)) y=(px(y)) dy="0.35em" { (label) }
             }

@@ -5,9 +5,11 @@
 mod axis;
 mod bars;
 mod cdf;
+mod heat;
 mod legend;
 mod lines;
 mod means;
+mod points;
 mod view;
 
 use std::ops::RangeInclusive;
@@ -98,6 +100,25 @@ fn entries<'a>(result: &'a ResultFile, figure: &Figure) -> Vec<Entry<'a>> {
 
 fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -> Markup {
     let entries = entries(result, figure);
+    let titles = titles(figure, entries.first().map(|entry| entry.series));
+    let (wide, high) = size.pixels();
+    html! {
+        svg xmlns="http://www.w3.org/2000/svg" class=(size.class()) role="img"
+            viewBox=(format!("0 0 {wide} {high}")) aria-label=(clean(&figure.title)) {
+            @if let Some(style) = style { style { (PreEscaped(style)) } }
+            title { (clean(&figure.title)) }
+            desc { (clean(&figure.caption)) }
+            @if figure.kind == Kind::Heat {
+                (heat::draw(figure, &entries, &titles, size.pixels()))
+            } @else {
+                (along_axes(figure, entries, &titles, size))
+            }
+        }
+    }
+}
+
+/// A figure whose values lie along a vertical axis.
+fn along_axes(figure: &Figure, entries: Vec<Entry>, titles: &(String, String), size: Size) -> Markup {
     let summaries = if figure.kind == Kind::Means { means::summaries(&entries) } else { Vec::new() };
     let entries = if figure.kind == Kind::Means { means::entries(&entries, &summaries) } else { entries };
     let places = if figure.kind == Kind::Bars { bars::places(figure, &entries) } else { Vec::new() };
@@ -106,37 +127,31 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
         Kind::Means => means::ranges(&entries, &summaries),
         Kind::Bars => bars::ranges(&places),
         Kind::Cdf => cdf::ranges(&entries),
+        Kind::Points | Kind::Heat => points::ranges(&entries),
     };
     // Lines are named at their ends if there is room, else in the legend.
     let along = matches!(figure.kind, Kind::Lines | Kind::Means);
     let at_ends = size == Size::Wide && along && entries.iter().filter(|entry| entry.named()).count() <= 8;
     let legend = legend::rows(&entries, figure.kind, at_ends, size.pixels().0);
-    let titles = titles(figure, entries.first().map(|entry| entry.series));
     let view = lay_out(figure, size, ranges, &entries, legend.height, at_ends, !titles.0.is_empty());
     let empty = entries.iter().all(|entry| entry.series.values().is_empty());
-    let (wide, high) = size.pixels();
     html! {
-        svg xmlns="http://www.w3.org/2000/svg" class=(size.class()) role="img"
-            viewBox=(format!("0 0 {wide} {high}")) aria-label=(clean(&figure.title)) {
-            @if let Some(style) = style { style { (PreEscaped(style)) } }
-            title { (clean(&figure.title)) }
-            desc { (clean(&figure.caption)) }
-            (legend.markup)
-            (axes(&view, figure, &places, &titles, size, legend.height))
-            @if empty {
-                text.none x=(px((view.left + view.right) / 2.0)) y=(px((view.top + view.bottom) / 2.0))
-                    text-anchor="middle" {
-                    "nothing was measured"
-                }
+        (legend.markup)
+        (axes(&view, figure, &places, titles, size, legend.height))
+        @if empty {
+            text.none x=(px((view.left + view.right) / 2.0)) y=(px((view.top + view.bottom) / 2.0))
+                text-anchor="middle" {
+                "nothing was measured"
             }
-            (marks(&view, figure))
-            g.data {
-                @match figure.kind {
-                    Kind::Lines => (lines::draw(&view, &entries, at_ends)),
-                    Kind::Means => (means::draw(&view, &entries, &summaries, at_ends)),
-                    Kind::Bars => (bars::draw(&view, &places, &entries)),
-                    Kind::Cdf => (cdf::draw(&view, &entries)),
-                }
+        }
+        (marks(&view, figure))
+        g.data {
+            @match figure.kind {
+                Kind::Lines => (lines::draw(&view, &entries, at_ends)),
+                Kind::Means => (means::draw(&view, &entries, &summaries, at_ends)),
+                Kind::Bars => (bars::draw(&view, &places, &entries)),
+                Kind::Cdf => (cdf::draw(&view, &entries)),
+                Kind::Points | Kind::Heat => (points::draw(&view, &entries)),
             }
         }
     }
@@ -220,9 +235,9 @@ fn titles(figure: &Figure, first: Option<&Series>) -> (String, String) {
     let (x, x_unit) = first.map_or(("", ""), |series| (&series.x.name, &series.x.unit));
     let x = if figure.x_label.is_empty() { x } else { &figure.x_label };
     match figure.kind {
-        Kind::Lines | Kind::Means => (title(x, x_unit), title(&figure.y_label, unit)),
+        Kind::Lines | Kind::Means | Kind::Points => (title(x, x_unit), title(&figure.y_label, unit)),
         Kind::Bars if figure.categories.is_empty() => (title(x, x_unit), title(&figure.y_label, unit)),
-        Kind::Bars => (clean(&figure.x_label), title(&figure.y_label, unit)),
+        Kind::Bars | Kind::Heat => (clean(&figure.x_label), title(&figure.y_label, unit)),
         Kind::Cdf => (title(&figure.x_label, unit), "share of samples".to_owned()),
     }
 }

@@ -1,0 +1,146 @@
+//! Simulates a plan with many settings.
+
+use crate::out::print;
+use crate::sim::PlanError;
+use anyhow::{Context, anyhow};
+use clap::{Args, Subcommand, ValueEnum};
+use fairlane_report::text;
+use fairlane_sweep::{Grid, Store};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+/// Simulate a plan with thousands of settings, and find the best
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Simulate all points of a grid; begun before, go on
+    ///
+    /// Rows are written to DIR/parts as Parquet files, a part at a time. What is done is kept, however the sweep ends.
+    Run {
+        #[command(flatten)]
+        sweep: Sweep,
+        /// Simulations at a time on this computer [default: one for each CPU]
+        #[arg(long, value_name = "N", conflicts_with = "on")]
+        workers: Option<NonZero<usize>>,
+        /// Where to simulate instead
+        #[arg(long, value_name = "ENGINE")]
+        on: Option<Engine>,
+        /// Print the result as JSON, without progress
+        #[arg(long)]
+        json: bool,
+    },
+    /// Tell how far a sweep is, and write the page of what is done
+    Status {
+        #[command(flatten)]
+        sweep: Sweep,
+    },
+    /// Simulate one part: what workers of an engine run
+    #[command(hide = true)]
+    Part {
+        #[command(flatten)]
+        sweep: Sweep,
+        /// The part, from 0
+        #[arg(long, env = "HQ_TASK_ID")]
+        part: u64,
+    },
+}
+
+/// A sweep.
+#[derive(Args)]
+pub(crate) struct Sweep {
+    /// The grid
+    #[arg(value_name = "GRID.toml")]
+    grid: PathBuf,
+    /// The directory of its rows, result.json and report.html [default: out/sweep/GRID]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// What runs simulations on other computers.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Engine {
+    /// HyperQueue: `hq` with a running server. All its workers see DIR, the grid and the plan by the same paths.
+    Hyperqueue,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The grid is wrong, the directory is another sweep's or cannot be written, or the engine failed.
+pub(crate) fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Run { sweep, workers, on, json } => {
+            let (grid, store) = sweep.open()?;
+            let bar = bar(json)?;
+            let mut progress = |done, parts| {
+                bar.set_length(parts);
+                bar.set_position(done);
+            };
+            match on {
+                None => {
+                    let workers = workers.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get);
+                    fairlane_sweep::run_here(&store, &grid, workers, &mut progress)?;
+                }
+                Some(Engine::Hyperqueue) => {
+                    let worker = sweep.worker(&store)?;
+                    let worker: Vec<&str> = worker.iter().map(String::as_str).collect();
+                    fairlane_sweep::run_on_hyperqueue(&store, &grid.name, &worker, &mut progress)?;
+                }
+            }
+            bar.finish_and_clear();
+            finish(&grid, &store, json)
+        }
+        Command::Status { sweep } => {
+            let (grid, store) = sweep.open()?;
+            let (missing, parts) = (store.missing()?.len() as u64, store.parts());
+            print(&format!("{} of {parts} parts are done\n", parts - missing))?;
+            finish(&grid, &store, false)
+        }
+        Command::Part { sweep, part } => {
+            let (grid, store) = sweep.open()?;
+            if part >= store.parts() {
+                return Err(anyhow!("this sweep has the parts 0 to {}, and no {part}", store.parts() - 1));
+            }
+            Ok(store.work(&grid, part)?)
+        }
+    }
+}
+
+impl Sweep {
+    fn open(&self) -> anyhow::Result<(Grid, Store)> {
+        let grid = Grid::read(&self.grid).map_err(PlanError::Invalid)?;
+        let out = self.out.clone().unwrap_or_else(|| Path::new("out/sweep").join(&grid.name));
+        let store = Store::open(&out, &grid)?;
+        Ok((grid, store))
+    }
+
+    /// The command that does a part, by paths that do not depend on the directory it runs in.
+    fn worker(&self, store: &Store) -> anyhow::Result<Vec<String>> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let grid = std::path::absolute(&self.grid)?;
+        let out = std::path::absolute(store.path())?;
+        let text = |path: PathBuf| path.into_os_string().into_string().map_err(|path| anyhow!("{path:?} is not UTF-8"));
+        let words = ["sweep".to_owned(), "part".to_owned()];
+        let mut worker = vec![text(program)?];
+        worker.extend(words);
+        worker.extend([text(grid)?, "--out".to_owned(), text(out)?]);
+        Ok(worker)
+    }
+}
+
+fn bar(hidden: bool) -> anyhow::Result<ProgressBar> {
+    let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} parts, {eta} left")?);
+    Ok(bar)
+}
+
+/// Writes the result of all rows that are there.
+fn finish(grid: &Grid, store: &Store, json: bool) -> anyhow::Result<()> {
+    let rows = store.rows(grid)?;
+    let result = fairlane_sweep::result(grid, store, &rows);
+    result.write(store.path())?;
+    let page = store.path().join("report.html");
+    let text = || format!("{}\nThe plots: {}\n", text::summary(&result), page.display());
+    print(&if json { result.to_json() } else { text() })
+}
