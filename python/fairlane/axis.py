@@ -42,7 +42,7 @@ def ticks(ends: Range, want: float) -> tuple[list[float], list[str]]:
     step = _step(ends, want)
     first, last = math.ceil(ends[0] / step - 1e-9), math.floor(ends[1] / step + 1e-9)
     values = [nth * step for nth in range(first, last + 1)]
-    largest = max(map(abs, ends))
+    largest = max(abs(end) for end in ends)
     if not 1e-4 <= largest < 1e15:
         return values, [f"{value:.4g}" for value in values]
     suffix, unit = next((suffix, unit) for suffix, unit, start in _UNITS if largest >= start)

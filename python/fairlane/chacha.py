@@ -30,7 +30,7 @@ class Generator:
         """The next words of 32 bits."""
         missing = max(0, count - len(self._rest))
         blocks = -(-missing // _WORDS)
-        words = np.concatenate([self._rest, _blocks(self._key, self._block, blocks)])
+        words: NDArray[np.uint32] = np.concatenate([self._rest, _blocks(self._key, self._block, blocks)])
         self._block += blocks
         self._rest = words[count:]
         return words[:count]

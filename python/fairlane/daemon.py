@@ -6,7 +6,7 @@ Each function reads a file, or asks a daemon if it is given an address such as `
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,13 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pandas as pd
+from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from .form import Error, Wrong, decode, parse, read_text
 
+# Some versions of the library have no types.
+_families: Callable[[str], Iterator[Metric]] = text_string_to_metric_families
 # Seconds until a daemon that does not answer is given up.
 _TIMEOUT = 10
 
@@ -146,6 +149,10 @@ def _frame(content: dict[str, Any], part: str) -> pd.DataFrame:
     if not rows:
         return pd.DataFrame(index=pd.Index([], name="name", dtype=object))
     frame = pd.json_normalize(rows).set_index("name")
+    # An inner object that is null in one row, and has columns of its own for another.
+    inner = [column for column in frame.columns if any(other.startswith(f"{column}.") for other in frame.columns)]
+    frame = frame.drop(columns=inner)
+    frame = frame.where(frame.notna(), np.nan).infer_objects()
     # Reasons that did not occur are omitted.
     counts = [column for column in frame.columns if ".drops." in f".{column}" or ".fallbacks." in column]
     return frame.fillna({column: 0 for column in counts})
@@ -180,7 +187,7 @@ def _waits(rows: list[list[float]], index: pd.Index, place: str) -> pd.DataFrame
 
 def _rows(nth: int, scrape: str, name: str) -> Iterator[dict[str, Any]]:
     try:
-        for family in text_string_to_metric_families(scrape + "# EOF\n"):
+        for family in _families(scrape + "# EOF\n"):
             for sample in family.samples:
                 row = {"scrape": nth, "metric": sample.name, "type": family.type, "value": float(sample.value)}
                 yield {**row, **sample.labels}

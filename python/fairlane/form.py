@@ -12,10 +12,12 @@ import math
 import types
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .stats import finite
 
 SCHEMA = "fairlane-result/1"
 """The schema of result files that this version reads."""
@@ -66,13 +68,14 @@ class Series:
     @property
     def values(self) -> NDArray[np.float64]:
         """The values that were measured, in order."""
-        values = self.points[:, 1]
-        return values[np.isfinite(values)]
+        values: NDArray[np.float64] = self.points[:, 1]
+        return finite(values)
 
     @property
     def in_order(self) -> Points:
         """Its samples in the order of x."""
-        return self.points[np.argsort(self.points[:, 0], kind="stable")]
+        points: Points = self.points[np.argsort(self.points[:, 0], kind="stable")]
+        return points
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,7 @@ def decode(kind: Any, value: Any, place: str = "") -> Any:
     if dataclasses.is_dataclass(kind):
         return _object(kind, _expect(value, dict, "an object", place), place)
     origin, inner = get_origin(kind), get_args(kind)
-    if origin is types.UnionType:
+    if origin in (Union, types.UnionType):
         return None if value is None else decode(inner[0], value, place)
     if origin is Literal:
         if value not in inner:

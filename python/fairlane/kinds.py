@@ -80,7 +80,7 @@ class Lines:
             known = np.concatenate([[False], np.isfinite(y), [False]])
             alone = np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:])
             every = alone if entry.expected or len(x) * _APART > pixels else np.arange(len(x))
-            ax.plot(x, y, markevery=every.tolist(), **entry.marker, **entry.style)
+            ax.plot(x, y, markevery=every.tolist(), clip_on=False, **entry.marker, **entry.style)
 
 
 class Means(Lines):
@@ -172,7 +172,7 @@ class Cdf:
             if len(values):
                 x = np.concatenate([values[:1], values, [right]])
                 y = np.concatenate([np.arange(len(values) + 1) / len(values), [1.0]])
-                ax.plot(x, y, drawstyle="steps-post", **entry.style)
+                ax.plot(x, y, drawstyle="steps-post", clip_on=False, **entry.style)
 
 
 Kind = Lines | Bars | Cdf

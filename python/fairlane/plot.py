@@ -43,10 +43,10 @@ def draw(series: list[Series], figure: Figure, ax: Axes | None = None) -> Axes:
         ax.set_xlabel(x_title)
         ax.annotate(y_title, (0, 1), (0, theme.points(above)), "axes fraction", "offset points", color=theme.SOFT)
         above += _LINE if y_title else 0
-        if isinstance(kind, Lines) and sum(entry.named for entry in kind.entries) <= _AT_ENDS:
+        at_ends = isinstance(kind, Lines) and sum(entry.named for entry in kind.entries) <= _AT_ENDS
+        if at_ends:
             _name_ends(ax, kind.entries, up, box.height)
-        else:
-            above += _legend(ax, kind, above, box.width)
+        above += _legend(ax, kind, at_ends, above, box.width)
         ax.set_title(figure.title, pad=theme.points(above + 6))
         if not any(len(entry.series.values) for entry in kind.entries):
             ax.annotate("nothing was measured", (0.5, 0.5), xycoords="axes fraction", ha="center", color=theme.SOFT)
@@ -120,16 +120,15 @@ def _marks(ax: Axes, kind: Kind, marks: list[Mark], across: axis.Range, pixels: 
     for mark in marks:
         if mark.y is not None:
             ax.axhline(mark.y, **dotted)
-            place = (0, mark.y), (theme.points(6), theme.points(4))
-            ax.annotate(shorten(mark.text, 28), *place, ax.get_yaxis_transform(), "offset points", **small)
+            beside = (theme.points(6), theme.points(4))
+            ax.annotate(shorten(mark.text, 28), (0, mark.y), beside, ax.get_yaxis_transform(), "offset points", **small)
         elif mark.x is not None and not isinstance(kind, Bars):
             ax.axvline(mark.x, **dotted)
             name = shorten(mark.text, 28)
             at = (mark.x - across[0]) / (across[1] - across[0]) * pixels
             start = min(at - 3, pixels - width(name))
             if start >= free - 3:
-                place = (start / pixels, 1), (0, theme.points(5))
-                ax.annotate(name, *place, "axes fraction", "offset points", **small)
+                ax.annotate(name, (start / pixels, 1), (0, theme.points(5)), "axes fraction", "offset points", **small)
                 free, height = start + width(name) + 6, _LINE
     return height
 
@@ -156,11 +155,14 @@ def _name_ends(ax: Axes, entries: list[Entry], up: axis.Range, pixels: float) ->
         ax.annotate(name, *beside, color=colour, weight=600, va="center")
 
 
-def _legend(ax: Axes, kind: Kind, above: float, pixels: float) -> float:
-    """Draws the legend above the axes, with one item for the expected values of all series. Returns its height in pixels."""
+def _legend(ax: Axes, kind: Kind, at_ends: bool, above: float, pixels: float) -> float:
+    """Draws the legend above the axes. Returns its height in pixels.
+
+    It has one item for the expected values of all series, and none for lines that are named at their ends.
+    """
     items: dict[str, Artist] = {}
     for entry in kind.entries:
-        if not entry.named:
+        if not entry.named or at_ends:
             continue
         if isinstance(kind, Bars) and not entry.expected:
             items.setdefault(entry.series.label, Patch(color=entry.colour))
@@ -170,7 +172,7 @@ def _legend(ax: Axes, kind: Kind, above: float, pixels: float) -> float:
     expected = next((entry for entry in kind.entries if not entry.named), None)
     if expected and not isinstance(kind, Cdf):
         items["expected"] = Line2D([], [], **{**expected.style, "color": theme.towards_ink(theme.PLAIN)})
-    if len(items) < 2:
+    if not items or len(items) == 1 and not expected:
         return 0
     longest = max(width(name) for name in items)
     columns = max(1, min(len(items), int(pixels / (longest + 44))))

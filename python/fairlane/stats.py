@@ -31,14 +31,16 @@ _T975 = (
 )
 
 
-def _finite(samples: Samples) -> NDArray[np.float64]:
+def finite(samples: Samples) -> NDArray[np.float64]:
+    """The samples that were measured, in order."""
     values = np.asarray(samples, dtype=np.float64)
-    return values[np.isfinite(values)]
+    measured: NDArray[np.float64] = values[np.isfinite(values)]
+    return measured
 
 
 def mean(samples: Samples) -> float:
     """The arithmetic mean, in the samples' unit."""
-    values = _finite(samples)
+    values = finite(samples)
     return float(values.mean()) if len(values) else math.nan
 
 
@@ -53,7 +55,7 @@ def quantile(samples: Samples, p: float) -> float:
     It is interpolated linearly between the samples on either side of position (n - 1) p, counted from zero in ascending
     order (definition 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages", 1996).
     """
-    values = _finite(samples)
+    values = finite(samples)
     return float(_quantile(values, p)) if len(values) else math.nan
 
 
@@ -65,7 +67,8 @@ def _quantile(values: NDArray[np.float64], p: float) -> NDArray[np.float64]:
     above = min(index + 1, last)
     parted = np.partition(values, (index, above), axis=-1)
     low, high = parted[..., index], parted[..., above]
-    return np.clip(low * (1 - part) + high * part, low, high)
+    between: NDArray[np.float64] = np.clip(low * (1 - part) + high * part, low, high)
+    return between
 
 
 def jain(shares: Samples) -> float:
@@ -74,7 +77,7 @@ def jain(shares: Samples) -> float:
     NaN if all shares are zero, or one is negative. (Jain, Chiu and Hawe, "A Quantitative Measure of Fairness",
     DEC-TR-301, 1984.)
     """
-    values = _finite(shares)
+    values = finite(shares)
     if not values.any() or (values < 0).any():
         return math.nan
     values = values / values.max()
@@ -86,12 +89,12 @@ def student(samples: Samples) -> Interval:
 
     For few samples that are nearly normally distributed; at least two.
     """
-    values = _finite(samples)
+    values = finite(samples)
     freedom = len(values) - 1
     if freedom < 1:
         return _NONE
-    half = _t975(freedom) * math.sqrt(values.var(ddof=1) / len(values))
-    return float(values.mean()) - half, float(values.mean()) + half
+    middle, half = float(values.mean()), _t975(freedom) * math.sqrt(values.var(ddof=1) / len(values))
+    return middle - half, middle + half
 
 
 def _t975(freedom: int) -> float:
@@ -115,11 +118,11 @@ def bootstrap_median(samples: Samples) -> Interval:
 
 def bootstrap_mean(samples: Samples) -> Interval:
     """The 95% interval of the mean, otherwise as :func:`bootstrap_median`."""
-    return _bootstrap(samples, lambda resamples: resamples.mean(axis=-1))
+    return _bootstrap(samples, lambda resamples: np.asarray(resamples.mean(axis=-1)))
 
 
 def _bootstrap(samples: Samples, statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Interval:
-    values = _finite(samples)
+    values = finite(samples)
     n = len(values)
     if n < 2:
         return _NONE
