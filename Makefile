@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 MPI := $(TARGET)/$(HOST)/agent/all-to-all
 
-.PHONY: all demo lab platforms claims test tools debug lint dependencies deny cargo-deny cargo-deb deb deb-test extras restarts bench fuzz soak soak-guests \
+.PHONY: all demo lab platforms claims test tools debug python lint dependencies deny cargo-deny cargo-deb deb deb-test extras restarts bench fuzz soak soak-guests \
 	kills race miri proofs agent plugin mpi guests peers clean
 
 all: agent plugin mpi
@@ -115,7 +115,7 @@ TEST := FAIRLANE_GUESTS=required $(CARGO) test --workspace
 # The lab's packages are fetched while the linters run.
 test:
 	$(MAKE) --jobs=3 tools agent debug
-	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint plugin mpi && wait $$setup
+	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint python plugin mpi && wait $$setup
 	$(TEST) $(WAIT:%=--test %) > $(TARGET)/wait.log 2>&1 & wait=$$!; status=0; \
 	$(TEST) --lib --bins $(WORK:%=--test %) || status=1; \
 	wait $$wait || status=1; cat $(TARGET)/wait.log; exit $$status
@@ -123,14 +123,22 @@ test:
 	fuzz/run 2
 
 # All that tests run beside Fairlane.
+PYTHON := $(foreach module,pandas matplotlib prometheus_client pytest mypy nbclient ipykernel,\
+	/usr/lib/python3/dist-packages/$(module) python3-$(subst _,-,$(module)))
 tools: guests
 	@deploy/need dpdk-testpmd dpdk-dev  haproxy haproxy  orterun openmpi-bin  nft nftables  prometheus prometheus \
 		/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h libopenmpi-dev \
 		/usr/lib/python3/dist-packages/jsonschema python3-jsonschema  chromedriver chromium-driver \
-		libvirtd libvirt-daemon-system  virsh libvirt-clients  bpftrace bpftrace
+		libvirtd libvirt-daemon-system  virsh libvirt-clients  bpftrace bpftrace  $(PYTHON)
 
 debug:
 	$(CARGO) test --quiet --workspace --no-run
+
+# The Python package: its types, and its tests beside the command that a debug build made.
+python:
+	@deploy/need $(PYTHON)
+	cd python && /usr/bin/python3 -m mypy
+	cd python && FAIRLANE=$(abspath $(TARGET))/debug/fairlane /usr/bin/python3 -m pytest --quiet
 
 lint: dependencies
 	$(CARGO) fmt --check

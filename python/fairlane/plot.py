@@ -31,9 +31,10 @@ _LINE = 17
 
 def draw(series: list[Series], figure: Figure, ax: Axes | None = None) -> Axes:
     """Draws a figure of a file's series, on a new matplotlib figure or on ``ax``."""
+    # Outside of the context: the first figure of a notebook loads what shows all others, and changes settings.
+    on = ax.figure if ax else plt.figure(figsize=theme.SIZE, dpi=theme.DPI, facecolor=theme.PAPER, layout="constrained")
     with plt.rc_context(theme.STYLE):
-        if ax is None:
-            ax = plt.subplots(figsize=theme.SIZE, layout="constrained")[1]
+        ax = ax or on.add_subplot()
         kind = KINDS[figure.kind](figure, _entries(series, figure))
         box = ax.get_window_extent()
         across, up = _ranges(ax, kind, figure, box.width)

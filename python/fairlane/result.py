@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from . import plot
+from . import plot, stats
 from .check import check
 from .form import SCHEMA, Error, File, Figure, Host, Series, Source, Wrong, decode, parse, read_text
 
@@ -80,6 +80,30 @@ class Result:
         """Whether every claim about Fairlane holds."""
         ours = self.claims[self.claims["about"] == "fairlane"]
         return bool((ours["verdict"] == "holds").all())
+
+    def ratio_to(self, base: Result) -> pd.DataFrame:
+        """The ratio of each metric to that of the same name and unit in another result: ``value``, and its 95% interval
+        from ``low`` to ``high``, as if both were independent.
+
+        A metric without an interval counts as exact; if neither has one, nor does the ratio.
+        """
+        both = self.metrics.join(base.metrics, how="inner", rsuffix="_base")
+        both = both[both["unit"] == both["unit_base"]]
+
+        def row(metric: Any) -> tuple[float, float, float]:
+            own, divisor = (metric.low, metric.high), (metric.low_base, metric.high_base)
+            if math.isnan(metric.low):
+                own = (metric.value, metric.value)
+            if math.isnan(metric.low_base):
+                divisor = (metric.value_base, metric.value_base)
+            known = not (math.isnan(metric.low) and math.isnan(metric.low_base))
+            ends = (
+                stats.ratio_interval(metric.value, own, metric.value_base, divisor) if known else (math.nan, math.nan)
+            )
+            return metric.value / metric.value_base if metric.value_base else math.nan, *ends
+
+        rows = [row(metric) for metric in both.itertuples()]
+        return pd.DataFrame(rows, index=both.index, columns=["value", "low", "high"])
 
     def plot(self, title: str | None = None, ax: Axes | None = None) -> list[Axes]:
         """Draws the figure of a title, as the page has it; without a title every figure.

@@ -19,8 +19,6 @@ def points(pixels: float) -> float:
 
 
 STYLE = {
-    "figure.dpi": DPI,
-    "figure.facecolor": PAPER,
     "axes.facecolor": PAPER,
     "axes.edgecolor": RULE,
     "axes.spines.left": False,

@@ -8,6 +8,8 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+import fairlane
+
 matplotlib.use("agg")
 
 REPOSITORY = Path(__file__).parents[2]
@@ -17,6 +19,12 @@ REPOSITORY = Path(__file__).parents[2]
 def results() -> Path:
     """The directory of the results that the documents show."""
     return REPOSITORY / "docs" / "results"
+
+
+@pytest.fixture(scope="session")
+def runs(results: Path) -> list[fairlane.Result]:
+    """All of them."""
+    return [fairlane.read(path) for path in sorted(results.rglob("*.json"))]
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections import Counter
@@ -15,7 +16,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 import fairlane
-from fairlane import theme
+from fairlane import Figure, theme
 from fairlane.label import number, quantity, shorten
 
 # Between them: every kind, marks of both directions, expected values, two legends' rows, gaps.
@@ -23,8 +24,8 @@ RUNS = ("demo", "bench", "lab/alltoall", "receive-shares/fairlane.json", "xen/is
 
 
 @pytest.fixture(scope="module")
-def drawings(results: Path, command: str, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, Any, Any]]:
-    """A run, a figure and its SVG, for each figure of some results."""
+def drawings(results: Path, command: str, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Figure, Any, Any]]:
+    """A figure, its drawing by this package, and its SVG, for each figure of some results."""
     found = []
     for name in RUNS:
         out = tmp_path_factory.mktemp("figures")
@@ -35,23 +36,21 @@ def drawings(results: Path, command: str, tmp_path_factory: pytest.TempPathFacto
         for file in out.glob("*.svg"):
             root = ElementTree.fromstring(file.read_text().replace(' xmlns="http://www.w3.org/2000/svg"', "", 1))
             by_title[root.findtext("title")] = root
-        found += [(run, figure, by_title[figure.title]) for figure in run.figures]
+        found += [(figure, ax, by_title[figure.title]) for figure, ax in zip(run.figures, run.plot())]
+        plt.close("all")
     return found
 
 
-def test_ticks_names_and_numbers_are_those_of_the_report(drawings: list[tuple[Any, Any, Any]]) -> None:
-    kinds = Counter(figure.kind for _, figure, _ in drawings)
+def test_ticks_names_and_numbers_are_those_of_the_report(drawings: list[tuple[Figure, Any, Any]]) -> None:
+    kinds = Counter(figure.kind for figure, _, _ in drawings)
     assert kinds.keys() == {"lines", "means", "bars", "cdf"}, kinds
-    for run, figure, svg in drawings:
-        (ax,) = run.plot(figure.title)
+    for figure, ax, svg in drawings:
         x_name, x_ticks = ax.get_xlabel(), [text.get_text() for text in ax.get_xticklabels()]
         legend = [text.get_text() for text in ax.get_legend().get_texts()] if ax.get_legend() else []
         shown = [*x_ticks, *(text.get_text() for text in ax.get_yticklabels()), x_name, *legend]
         shown += [text.get_text() for text in ax.texts]
-        plt.close(ax.figure)
         expected = Counter(text for text in map(own_text, svg.iter("text")) if text)
-        # Titles are cut to the width of the page, names of bars to that of the bar.
-        assert Counter(filter(None, shown)) == expected, (run, figure.title)
+        assert Counter(filter(None, shown)) == expected, figure.title
 
 
 def own_text(element: ElementTree.Element) -> str:
@@ -59,19 +58,17 @@ def own_text(element: ElementTree.Element) -> str:
     return (element.text or "") + "".join(child.tail or "" for child in element)
 
 
-def test_intervals_are_where_the_report_draws_them(drawings: list[tuple[Any, Any, Any]]) -> None:
+def test_intervals_are_where_the_report_draws_them(drawings: list[tuple[Figure, Any, Any]]) -> None:
     compared = 0
-    for run, figure, svg in drawings:
+    for figure, ax, svg in drawings:
         if figure.kind != "bars":
             continue
-        (ax,) = run.plot(figure.title)
         drawn = [
             line.get_ydata() for line in ax.lines if line.get_marker() == "_" and np.isfinite(line.get_ydata()).all()
         ]
         ticks = [line for line in svg.iter("line") if line.get("class") == "grid"]
         pixels = [float(line.get("y1", "")) for line in ticks]
         scale = np.poly1d(np.polyfit(pixels, ax.get_yticks(), 1))
-        plt.close(ax.figure)
         paths = [path.get("d", "") for path in svg.iter("path") if path.get("class") == "whisker"]
         ends = [tuple(map(float, re.findall(r"^M\S+ (\S+)V([^M]+)", path)[0])) for path in paths]
         assert len(ends) == len(drawn) > 0
@@ -83,18 +80,16 @@ def test_intervals_are_where_the_report_draws_them(drawings: list[tuple[Any, Any
     assert compared > 10
 
 
-def test_colours_are_those_of_the_pages(drawings: list[tuple[Any, Any, Any]], results: Path) -> None:
+def test_colours_are_those_of_the_pages(drawings: list[tuple[Figure, Any, Any]], results: Path) -> None:
     sheet = (results.parents[1] / "crates" / "report" / "src" / "plot" / "theme.css").read_text()
     light = dict(re.findall(r"--(\w+): (#\w{6})", sheet.split("@media")[0]))
     assert theme.COLOURS == tuple(light[f"c{at}"] for at in range(7))
     own = (theme.PAPER, theme.INK, theme.SOFT, theme.RULE, theme.GRID, theme.PLAIN)
     assert own == tuple(light[name] for name in ("paper", "ink", "soft", "rule", "grid", "plain"))
-    for run, figure, svg in drawings:
+    for figure, ax, svg in drawings:
         if figure.kind not in ("lines", "means"):
             continue
-        (ax,) = run.plot(figure.title)
         names = {text.get_text(): to_hex(text.get_color()) for text in ax.texts if text.get_weight() == 600}
-        plt.close(ax.figure)
         ends = {own_text(text): text.get("class", "") for text in svg.iter("text") if "end" in text.get("class", "")}
         assert names == {name: light[kind.split()[1]] for name, kind in ends.items()}, figure.title
 
@@ -122,8 +117,6 @@ def test_a_title_that_no_figure_has_is_an_error(results: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["lines", "means", "bars", "cdf"])
 def test_what_was_not_measured_is_said(results: Path, tmp_path: Path, kind: str) -> None:
-    import json
-
     content = json.loads((results / "lab" / "alltoall" / "result.json").read_text())
     content["figures"] = [
         {"title": "$empty_$", "kind": kind, "series": []},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import pytest
 import fairlane
 
 
-def test_every_result_of_the_documents_is_read(results: Path) -> None:
-    for path in results.rglob("*.json"):
-        run, content = fairlane.read(path), json.loads(path.read_text())
+def test_every_result_of_the_documents_is_read(runs: list[fairlane.Result]) -> None:
+    assert len(runs) > 90
+    for run in runs:
+        content = json.loads(run.path.read_text())
         assert run.experiment == content["experiment"] and run.started == pd.Timestamp(content["started"])
         assert run.settings == content["settings"] and len(run.figures) == len(content["figures"])
         assert len(run.samples) == sum(len(series["points"]) for series in content["series"])
@@ -40,11 +42,33 @@ def test_frames_have_what_the_file_has(results: Path) -> None:
 def test_claims_have_a_verdict(results: Path, tmp_path: Path) -> None:
     def claims(content: dict[str, Any]) -> None:
         first = content["claims"][0]
-        left = [{"holds": False, "open": "undecided"}, {"holds": False, "open": "not_measured"}, {"holds": False}]
+        left: list[dict[str, object]] = [
+            {"holds": False, "open": "undecided"},
+            {"holds": False, "open": "not_measured"},
+            {"holds": False},
+        ]
         content["claims"] = [first, *({**first, **each} for each in left)]
 
     run = fairlane.read(changed(results, tmp_path, claims))
     assert list(run.claims["verdict"]) == ["holds", "undecided", "not measured", "does not hold"]
+
+
+def test_ratios_are_those_of_the_comparison(results: Path, command: str) -> None:
+    base, other = results / "accept-rate" / "box", results / "accept-rate" / "kvm-fairlane"
+    words = [command, "compare", str(base), str(other), "--json"]
+    compared = json.loads(subprocess.run(words, check=True, capture_output=True, timeout=60).stdout)["metrics"]
+    run = fairlane.read(other)
+    ratios = run.ratio_to(fairlane.read(base))
+    count = 0
+    for name, (value, low, high) in ratios.iterrows():
+        expected = compared.get(f"kvm-fairlane/{name}: ratio")
+        # The comparison takes means.
+        if expected and run.metrics.loc[name, "estimate"] == "mean_student":
+            assert value == pytest.approx(expected["value"])
+            assert np.isnan(low) or low <= value <= high
+            count += low < high
+    assert count > 10
+    assert run.ratio_to(run)["value"].dropna().eq(1).all()
 
 
 def test_results_are_found_below_directories(results: Path) -> None:

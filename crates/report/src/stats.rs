@@ -247,6 +247,15 @@ mod tests {
         assert!((t975(40) - 2.0211).abs() < 1e-4 && (t975(120) - 1.9799).abs() < 1e-4);
     }
 
+    /// The package in `python/` has the same random numbers, and a test of its own with these.
+    #[test]
+    fn a_bootstrap_interval_is_the_same_everywhere() {
+        let samples = [3.1, 2.7, 8.25, 1.0, 4.5, 9.75, 6.0];
+        let [low, high] = bootstrap(&samples, mean).unwrap();
+        assert!((low - 3.027_857_142_857_142_6).abs() < 1e-12 && (high - 7.393_214_285_714_284).abs() < 1e-12);
+        assert_eq!(bootstrap(&samples, median), Some([2.7, 8.25]));
+    }
+
     /// The interval covers the true mean of a known distribution in about 95 of 100 repeats.
     #[test]
     fn a_bootstrap_interval_covers_the_true_mean() {
