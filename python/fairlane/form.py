@@ -171,8 +171,11 @@ def parse(text: str, name: str) -> dict[str, Any]:
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no number of JSON")
 
+    def whole(digits: str) -> float:
+        return int(digits) if len(digits) <= 20 else float(digits)
+
     try:
-        value = json.loads(text, parse_constant=refuse)
+        value = json.loads(text, parse_constant=refuse, parse_int=whole)
     except (ValueError, RecursionError) as error:
         raise Error(f"{name}: not JSON, or cut short: {error}") from None
     if not isinstance(value, dict):
@@ -203,7 +206,7 @@ def decode(kind: Any, value: Any, place: str = "") -> Any:
         return _expect(value, kind, _WORDS[kind], place)
     if kind == Points:
         return _points(_expect(value, list, "a list of [x, value]", place), place)
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _object(kind, _expect(value, dict, "an object", place), place)
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):

@@ -76,7 +76,7 @@ class Lines:
     def draw(self, ax: Axes, pixels: float) -> None:
         """Draws the lines, interrupted at values that were not measured, with markers if there is room."""
         for entry in self.entries:
-            x, y = entry.series.in_order.T
+            x, y = axis.drawn(entry.series.in_order).T
             known = np.concatenate([[False], np.isfinite(y), [False]])
             alone = np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:])
             every = alone if entry.expected or len(x) * _APART > pixels else np.arange(len(x))
@@ -106,7 +106,7 @@ class Means(Lines):
         """Draws bands and means."""
         for entry, band in zip(self.entries, self.bands):
             if len(band) > 1:
-                ax.fill_between(*band.T, color=entry.colour, alpha=0.18, linewidth=0)
+                ax.fill_between(*axis.drawn(band).T, color=entry.colour, alpha=0.18, linewidth=0)
         super().draw(ax, pixels)
 
 
@@ -168,7 +168,7 @@ class Cdf:
         """Draws a step for each value."""
         right = ax.get_xlim()[1]
         for entry in self.entries:
-            values = np.sort(entry.series.values)
+            values = np.sort(axis.drawn(entry.series.values))
             if len(values):
                 x = np.concatenate([values[:1], values, [right]])
                 y = np.concatenate([np.arange(len(values) + 1) / len(values), [1.0]])
@@ -182,7 +182,7 @@ KINDS: dict[str, type[Kind]] = {"lines": Lines, "means": Means, "bars": Bars, "c
 def _whisker(ax: Axes, at: float, low: float, high: float) -> None:
     # A halo separates it from a bar of a similar colour.
     halo = [patheffects.withStroke(linewidth=theme.points(3.5), foreground=theme.PAPER)]
-    ends = {"marker": "_", "markersize": theme.points(10), "markeredgewidth": theme.points(1.5)}
+    ends: dict[str, Any] = {"marker": "_", "markersize": theme.points(10), "markeredgewidth": theme.points(1.5)}
     ax.plot([at, at], [low, high], color=theme.INK, linewidth=theme.points(1.5), path_effects=halo, **ends)
 
 

@@ -5,7 +5,7 @@ This module lays a figure out and draws what all kinds have in common: axes, nam
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -35,6 +35,7 @@ def draw(series: list[Series], figure: Figure, ax: Axes | None = None) -> Axes:
     on = ax.figure if ax else plt.figure(figsize=theme.SIZE, dpi=theme.DPI, facecolor=theme.PAPER, layout="constrained")
     with plt.rc_context(theme.STYLE):
         ax = ax or on.add_subplot()
+        theme.dress(ax)
         kind = KINDS[figure.kind](figure, _entries(series, figure))
         box = ax.get_window_extent()
         across, up = _ranges(ax, kind, figure, box.width)
@@ -115,8 +116,8 @@ def _marks(ax: Axes, kind: Kind, marks: list[Mark], across: axis.Range, pixels: 
 
     A name that would overlap the one before is left out.
     """
-    dotted = {"color": theme.SOFT, "linewidth": theme.points(1), "linestyle": (0, (2, 3))}
-    small = {"color": theme.SOFT, "size": theme.points(12)}
+    dotted: dict[str, Any] = {"color": theme.SOFT, "linewidth": theme.points(1), "linestyle": (0, (2, 3))}
+    small: dict[str, Any] = {"color": theme.SOFT, "size": theme.points(12)}
     free, height = 0.0, 0.0
     for mark in marks:
         if mark.y is not None:

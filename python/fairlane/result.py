@@ -87,7 +87,7 @@ class Result:
 
         A metric without an interval counts as exact; if neither has one, nor does the ratio.
         """
-        both = self.metrics.join(base.metrics, how="inner", rsuffix="_base")
+        both = self.metrics.join(base.metrics.add_suffix("_base"), how="inner")
         both = both[both["unit"] == both["unit_base"]]
 
         def row(metric: Any) -> tuple[float, float, float]:
@@ -161,7 +161,8 @@ def read(path: str | os.PathLike[str]) -> Result:
 
 
 def find(*paths: str | os.PathLike[str]) -> list[Path]:
-    """The result files that paths name: files as given, and every ``result.json`` below a directory, in their order.
+    """The result files that paths name: files as given, and every ``result.json`` below a directory, in their order;
+    each once.
 
     Raises FileNotFoundError for a directory without one.
     """
@@ -171,7 +172,7 @@ def find(*paths: str | os.PathLike[str]) -> list[Path]:
         if not below:
             raise FileNotFoundError(f"{path}: holds no result.json, nor does a directory in it")
         found.extend(below)
-    return list(dict.fromkeys(found))
+    return list({path.resolve(): path for path in found}.values())
 
 
 def _known(text: str | None) -> bool:

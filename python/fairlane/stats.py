@@ -41,7 +41,11 @@ def finite(samples: Samples) -> NDArray[np.float64]:
 def mean(samples: Samples) -> float:
     """The arithmetic mean, in the samples' unit."""
     values = finite(samples)
-    return float(values.mean()) if len(values) else math.nan
+    n = len(values)
+    if n == 0:
+        return math.nan
+    # A sum of such values may overflow.
+    return float((values / n).sum() if np.abs(values).max() > 1e300 else values.mean())
 
 
 def median(samples: Samples) -> float:
@@ -93,8 +97,10 @@ def student(samples: Samples) -> Interval:
     freedom = len(values) - 1
     if freedom < 1:
         return _NONE
-    middle, half = float(values.mean()), _t975(freedom) * math.sqrt(values.var(ddof=1) / len(values))
-    return middle - half, middle + half
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle, half = mean(values), _t975(freedom) * math.sqrt(values.var(ddof=1) / len(values))
+    ends = middle - half, middle + half
+    return ends if all(map(math.isfinite, ends)) else _NONE
 
 
 def _t975(freedom: int) -> float:

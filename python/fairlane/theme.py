@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 PAPER, INK, SOFT, RULE, GRID, PLAIN = "#ffffff", "#1c2128", "#57606a", "#d0d7de", "#e7eaee", "#444c56"
 COLOURS = ("#0069b4", "#c8500a", "#00805e", "#9a3f86", "#a87400", "#2b93c6", "#6e5b4b")
 """The colours of series, in the order in which a file has them."""
@@ -19,14 +24,6 @@ def points(pixels: float) -> float:
 
 
 STYLE = {
-    "axes.facecolor": PAPER,
-    "axes.edgecolor": RULE,
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
     "axes.labelcolor": SOFT,
     "axes.labelsize": points(13),
     "axes.titlecolor": INK,
@@ -34,8 +31,6 @@ STYLE = {
     "axes.titlesize": points(15),
     "axes.titleweight": 600,
     "font.size": points(13),
-    "grid.color": GRID,
-    "grid.linewidth": points(1),
     "legend.fontsize": points(13),
     "legend.frameon": False,
     "lines.linewidth": points(2),
@@ -44,13 +39,19 @@ STYLE = {
     "text.color": INK,
     # A name may contain a dollar sign.
     "text.parse_math": False,
-    "xtick.color": RULE,
-    "xtick.labelcolor": SOFT,
-    "ytick.color": RULE,
-    "ytick.labelcolor": SOFT,
-    "ytick.left": False,
 }
-"""Settings of matplotlib."""
+"""Settings of matplotlib for what is drawn."""
+
+
+def dress(ax: Axes) -> None:
+    """Gives axes the look: a grid of level lines, and a base line alone."""
+    ax.set_facecolor(PAPER)
+    ax.set_axisbelow(True)
+    ax.grid(axis="y", color=GRID, linewidth=points(1))
+    ax.spines[["left", "right", "top"]].set_visible(False)
+    ax.spines["bottom"].set_color(RULE)
+    ax.tick_params(color=RULE, labelcolor=SOFT, labelsize=points(13))
+    ax.tick_params(axis="y", length=0)
 
 
 def towards_ink(colour: str) -> str:

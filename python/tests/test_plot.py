@@ -116,16 +116,27 @@ def test_a_title_that_no_figure_has_is_an_error(results: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lines", "means", "bars", "cdf"])
-def test_what_was_not_measured_is_said(results: Path, tmp_path: Path, kind: str) -> None:
+def test_any_samples_are_drawn(results: Path, tmp_path: Path, kind: str) -> None:
     content = json.loads((results / "lab" / "alltoall" / "result.json").read_text())
-    content["figures"] = [
-        {"title": "$empty_$", "kind": kind, "series": []},
-        {"title": "a", "kind": kind, "series": ["a"]},
-    ]
-    content["series"] = [{"name": "a", "unit": "s", "x": {"name": "$x$", "unit": ""}, "points": [[0, None]]}]
+    samples = {
+        "none": [],
+        "$one_$": [[0, None]],
+        "alone": [[0, 1], [1, None], [2, 3], [3, None]],
+        "huge": [[0, 1e308], [0, -1e308], [1e308, 1], [-1e308, 10**30]],
+        "tiny": [[0, 5e-324], [1e-320, 1e-310], [1, 0]],
+        "close": [[0, 1e9], [0, 1e9 + 1e-6]],
+    }
+    axis = {"name": "$x$", "unit": ""}
+    content["series"] = [{"name": n, "unit": "s", "x": axis, "points": points} for n, points in samples.items()]
+    content["figures"] = [{"title": name, "kind": kind, "series": [name]} for name in samples]
+    content["figures"] += [{"title": "nothing", "kind": kind, "series": []}]
+    content["figures"] += [{"title": "all", "kind": kind, "series": list(samples)}]
     content["claims"] = []
     (tmp_path / "result.json").write_text(json.dumps(content))
     for ax in fairlane.read(tmp_path).plot():
-        assert "nothing was measured" in [text.get_text() for text in ax.texts]
-        ax.figure.canvas.draw()
+        empty = "nothing was measured" in [text.get_text() for text in ax.texts]
+        assert empty == (ax.get_title(loc="left") in ("none", "$one_$", "nothing"))
+        assert 2 <= len(ax.get_yticks()) <= 16
+        if ax.get_title(loc="left") in ("huge", "all"):
+            ax.figure.canvas.draw()
         plt.close(ax.figure)

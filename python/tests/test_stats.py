@@ -62,6 +62,7 @@ def test_known_values() -> None:
     assert stats.median([3, 1, 2]) == 2
     assert stats.quantile([1, 2, 3, 4], 0.25) == 1.75
     assert stats.mean([1, math.nan, 3]) == 2
+    assert stats.mean([1.7e308, 1.7e308]) == 1.7e308 and all(map(math.isnan, stats.student([1.7e308, -1.7e308])))
     assert stats.jain([1, 0, 0, 0]) == 0.25
     assert stats.jain([7, 7]) == 1
     assert all(map(math.isnan, (stats.jain([]), stats.jain([0]), stats.jain([1, -1]))))
