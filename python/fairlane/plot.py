@@ -42,7 +42,7 @@ def draw(series: list[Series], figure: Figure, ax: Axes | None = None) -> Axes:
         kind.draw(ax, box.width)
         above = _marks(ax, kind, figure.marks, across, box.width) + 6
         x_title, y_title = _titles(figure, kind.entries[0].series if kind.entries else None)
-        ax.set_xlabel(x_title)
+        ax.set_xlabel(x_title, color=theme.SOFT)
         ax.annotate(y_title, (0, 1), (0, theme.points(above)), "axes fraction", "offset points", color=theme.SOFT)
         above += _LINE if y_title else 0
         at_ends = isinstance(kind, Lines) and sum(entry.named for entry in kind.entries) <= _AT_ENDS

@@ -7,14 +7,14 @@ or an interval of two NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .chacha import Generator
 
-Samples = Sequence[float] | NDArray[np.float64]
+Samples = ArrayLike
 """Numbers of one unit."""
 
 Interval = tuple[float, float]

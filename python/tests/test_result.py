@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import operator
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -176,8 +178,19 @@ def test_a_result_may_be_empty(results: Path, tmp_path: Path) -> None:
     assert {"series", "x", "value"} <= set(run.samples.columns) and "verdict" in run.claims.columns
 
 
-def test_the_version_is_that_of_the_program(results: Path) -> None:
-    import tomllib
+def test_what_the_guide_names_is_there(results: Path) -> None:
+    guide = (results.parent / "guide" / "python.md").read_text()
+    names = set(re.findall(r"\bfairlane\.((?:stats\.)?[a-zA-Z_]+)", guide)) - {"pip"}
+    assert len(names) > 8
+    for name in names:
+        assert operator.attrgetter(name)(fairlane)
+    run = fairlane.read(results / "demo")
+    columns = {*run.samples, *run.metrics, *run.claims}
+    table = guide[guide.index("| of a result") : guide.index("What was not measured")]
+    for name in re.findall(r"`(\w+)[`(]", table):
+        assert name in columns or hasattr(run, name), name
 
-    manifest = tomllib.loads((results.parents[1] / "Cargo.toml").read_text())
-    assert fairlane.__version__ == manifest["workspace"]["package"]["version"]
+
+def test_the_version_is_that_of_the_program(results: Path) -> None:
+    manifest = (results.parents[1] / "Cargo.toml").read_text()
+    assert f'\nversion = "{fairlane.__version__}"\n' in manifest
