@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -128,11 +129,11 @@ def _text(source: str | os.PathLike[str], path: str, token: str | None) -> tuple
     request = Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
         with urlopen(request, timeout=_TIMEOUT) as answer:
-            return answer.read().decode("utf-8"), url
+            return answer.read().decode("utf-8", "replace"), url
     except HTTPError as error:
         raise Error(f"{url}: {error.code} {error.reason}: {error.read().decode('utf-8', 'replace').strip()}") from None
-    except URLError as error:
-        raise ConnectionError(f"{url}: {error.reason}") from None
+    except (URLError, HTTPException) as error:
+        raise ConnectionError(f"{url}: {error}") from None
 
 
 def _key(content: dict[str, Any], key: str, place: str = "") -> Any:
