@@ -271,11 +271,11 @@ impl Shared {
                 Ok(serde_json::Value::Null)
             }
             Request::Add(Add { kind, name, settings, replace }) => {
-                self.change(|policy| policy.add(kind.into(), &name, &settings, replace))?;
+                self.change(|policy| policy.add(kind, &name, &settings, replace))?;
                 Ok(serde_json::Value::Null)
             }
             Request::Remove(Remove { kind, name }) => {
-                self.change(|policy| policy.remove(kind.into(), &name))?;
+                self.change(|policy| policy.remove(kind, &name))?;
                 Ok(serde_json::Value::Null)
             }
             Request::Reload(Reload { name, text, drop_ins }) => {

@@ -35,14 +35,11 @@ pub(crate) enum Command {
         #[command(flatten)]
         sweep: Sweep,
     },
-    /// Simulate one part: what workers of an engine run
+    /// Simulate the part that HQ_TASK_ID names, from 0: a task of HyperQueue
     #[command(hide = true)]
     Part {
         #[command(flatten)]
         sweep: Sweep,
-        /// The part, from 0
-        #[arg(long, env = "HQ_TASK_ID")]
-        part: u64,
     },
 }
 
@@ -97,11 +94,13 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
             print(&format!("{} of {parts} parts are done\n", parts - missing))?;
             finish(&grid, &store, false)
         }
-        Command::Part { sweep, part } => {
+        Command::Part { sweep } => {
             let (grid, store) = sweep.open()?;
-            if part >= store.parts() {
-                return Err(anyhow!("this sweep has the parts 0 to {}, and no {part}", store.parts() - 1));
-            }
+            let given = std::env::var("HQ_TASK_ID").unwrap_or_default();
+            let part = given.parse().ok().filter(|part| *part < store.parts());
+            let last = store.parts() - 1;
+            let part =
+                part.with_context(|| format!("HQ_TASK_ID must be a part of this sweep, 0 to {last}, not {given:?}"))?;
             Ok(store.work(&grid, part)?)
         }
     }

@@ -203,7 +203,7 @@ fn list(values: &[Value]) -> Result<Vec<Value>, String> {
 impl Range {
     fn values(&self) -> Result<Vec<Value>, String> {
         let Range { from, to, steps, log, .. } = *self;
-        if steps < 2 || steps > 1_000_000 || !from.is_finite() || !to.is_finite() || from >= to {
+        if !(2..=1_000_000).contains(&steps) || !from.is_finite() || !to.is_finite() || from >= to {
             return Err("a range has a finite from below a finite to, and steps of 2 or more".to_owned());
         }
         if log && from <= 0.0 {
