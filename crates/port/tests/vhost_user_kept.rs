@@ -24,6 +24,9 @@ struct Service {
     backend: Option<Backend>,
 }
 
+/// Something that a frontend sends.
+type Step<'a> = Box<dyn Fn(&Frontend) + 'a>;
+
 /// How a process ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
@@ -136,7 +139,7 @@ fn a_restart_after_any_message_changes_nothing() {
     let log = log_file(LOG);
     let (log_call, error) = (EventFd::new().unwrap(), EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap());
     let (kick, call) = (&frontend.kicks, &frontend.calls);
-    let mut steps: Vec<Box<dyn Fn(&Frontend)>> = vec![
+    let mut steps: Vec<Step<'_>> = vec![
         Box::new(|frontend| frontend.send_longs(SET_OWNER, &[], &[])),
         // MQ, REPLY_ACK, CONFIGURE_MEM_SLOTS, LOG_SHMFD.
         Box::new(|frontend| frontend.send_longs(SET_PROTOCOL_FEATURES, &[1 | 1 << 1 | 1 << 3 | 1 << 15], &[])),
