@@ -185,3 +185,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn examples_are_right() {
+    let grids = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/grids");
+    let examples: Vec<_> = grids.read_dir().unwrap().map(|entry| Grid::read(&entry.unwrap().path()).unwrap()).collect();
+    assert!(!examples.is_empty());
+    for grid in examples {
+        let store = Store::open(tempfile::tempdir().unwrap().path(), &grid).unwrap();
+        assert!(store.parts() > 0 && grid.points() < 1_000, "{}", grid.name);
+    }
+}
