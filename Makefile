@@ -106,9 +106,10 @@ claims: guests all
 	for name in $(ON_UML); do $(TARGET)/release/fairlane lab run $$name --machine uml --backend fairlane || status=1; done; \
 	exit $$status
 
-# Suites that mostly wait for guests, and run beside all others.
-WAIT := demo early_ack joined lab machines neighbours path pc repeatable
-WORK := $(filter-out $(WAIT),$(basename $(notdir $(wildcard crates/*/tests/*.rs))) \
+# Suites that mostly wait for guests, and run beside all others; and one that compares speeds, and runs alone.
+WAIT := lab machines path pc repeatable
+ALONE := neighbours
+WORK := $(filter-out $(WAIT) $(ALONE),$(basename $(notdir $(wildcard crates/*/tests/*.rs))) \
 	$(notdir $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs))))
 TEST := FAIRLANE_GUESTS=required $(CARGO) test --workspace --no-fail-fast
 
@@ -119,6 +120,7 @@ test:
 	$(TEST) $(WAIT:%=--test %) > $(TARGET)/wait.log 2>&1 & wait=$$!; status=0; \
 	$(TEST) --lib --bins $(WORK:%=--test %) || status=1; \
 	wait $$wait || status=1; cat $(TARGET)/wait.log; exit $$status
+	$(TEST) --test $(ALONE)
 	$(TEST) --doc
 	fuzz/run 2
 

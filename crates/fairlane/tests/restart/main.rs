@@ -76,6 +76,7 @@ fn used_or_closed() -> Result<(), Failed> {
     let mut frontends = [connect("one.sock")?, connect("two.sock")?];
     for signal in [SIGKILL, SIGTERM, SIGKILL] {
         frontends.iter_mut().try_for_each(queues)?;
+        service.wait_until_kept();
         service.restart(signal);
     }
     frontends.iter_mut().try_for_each(queues)?;

@@ -4,7 +4,7 @@
 use crate::daemon::{Daemon, write_policy};
 use nix::cmsg_space;
 use nix::sys::signal::Signal;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recv, recvmsg};
 use nix::unistd::close;
 use std::fmt::Write;
 use std::io::IoSliceMut;
@@ -12,6 +12,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::thread::sleep;
+use std::time::Duration;
 
 /// The first descriptor that is passed to a service (SD_LISTEN_FDS_START).
 const FIRST: usize = 3;
@@ -51,6 +53,20 @@ impl Manager {
     pub(crate) fn held(&mut self) -> Vec<&str> {
         self.receive();
         self.held.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Waits until the connection of each vif that it holds is kept: for a moment after each message it is not, and a process that is
+    /// killed then leaves nothing.
+    pub(crate) fn wait_until_kept(&mut self) {
+        self.receive();
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        let is_full = |fd: RawFd| recv(fd, &mut [0], flags).is_ok();
+        // A vif's two descriptors are the ends of one keeper.
+        for ends in self.held.chunks(2) {
+            while !ends.iter().any(|(_, fd)| is_full(*fd)) {
+                sleep(Duration::from_millis(1));
+            }
+        }
     }
 
     /// Receives what was stored and removed.
