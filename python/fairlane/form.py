@@ -92,7 +92,7 @@ class Figure:
     """A plot of some series of the file. Labels are quantities without their units."""
 
     title: str
-    kind: Literal["lines", "means", "bars", "cdf"]
+    kind: Literal["lines", "means", "bars", "cdf", "points", "heat"]
     series: list[str]
     caption: str = ""
     x_label: str = ""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import patheffects
+from matplotlib.colors import LinearSegmentedColormap
 
 from . import axis, stats, theme
 from .axis import Range
@@ -70,8 +71,7 @@ class Lines:
 
     def ranges(self) -> tuple[Range, Range]:
         """Those of x, and of the values with zero."""
-        points = np.concatenate([np.empty((0, 2)), *(entry.series.points for entry in self.entries)])
-        return axis.across(points[:, 0]), axis.around(points[:, 1], with_zero=True)
+        return _around(self.entries)
 
     def draw(self, ax: Axes, pixels: float) -> None:
         """Draws the lines, interrupted at values that were not measured, with markers if there is room."""
@@ -115,11 +115,7 @@ class Bars:
 
     def __init__(self, figure: Figure, entries: list[Entry]) -> None:
         self.entries = entries
-        xs = sorted({x for entry in entries for x in entry.series.points[:, 0]})
-        unit = entries[0].series.x.unit if entries else ""
-        named = {float(at): name for at, name in enumerate(figure.categories)}
-        self.names = [named.get(x) or quantity(x, unit) for x in xs]
-        """The names of places along x."""
+        xs, self.names = _places(figure, entries)
         self.medians = np.full((len(entries), len(xs)), np.nan)
         self.intervals = np.full((len(entries), len(xs), 2), np.nan)
         for row, entry in enumerate(entries):
@@ -175,8 +171,69 @@ class Cdf:
                 ax.plot(x, y, drawstyle="steps-post", clip_on=False, **entry.style)
 
 
-Kind = Lines | Bars | Cdf
-KINDS: dict[str, type[Kind]] = {"lines": Lines, "means": Means, "bars": Bars, "cdf": Cdf}
+class Dots:
+    """Each sample as a point."""
+
+    def __init__(self, figure: Figure, entries: list[Entry]) -> None:
+        self.entries = entries
+
+    def ranges(self) -> tuple[Range, Range]:
+        """Those of x, and of the values with zero."""
+        return _around(self.entries)
+
+    def draw(self, ax: Axes, pixels: float) -> None:
+        """Draws the points."""
+        for entry in self.entries:
+            x, y = axis.drawn(entry.series.points).T
+            ax.plot(x, y, clip_on=False, linestyle="", color=entry.colour, **entry.marker)
+
+
+class Heat:
+    """A table of cells, a row a series and a column an x, coloured by the mean of the values at their place."""
+
+    def __init__(self, figure: Figure, entries: list[Entry]) -> None:
+        self.entries = entries
+        xs, self.names = _places(figure, entries)
+        self.means = np.full((len(entries), len(xs)), np.nan)
+        for row, entry in enumerate(entries):
+            for x, values in _by_x(entry.series):
+                self.means[row, xs.index(x)] = stats.mean(values)
+
+    def ranges(self) -> tuple[Range, Range]:
+        """A unit for each column, and for each row."""
+        return (-0.5, max(1, len(self.names)) - 0.5), (-0.5, max(1, len(self.entries)) - 0.5)
+
+    def draw(self, ax: Axes, pixels: float) -> None:
+        """Draws the cells, with their numbers if there is room."""
+        if not np.isfinite(self.means).any():
+            return
+        colours = LinearSegmentedColormap.from_list("heat", [theme.PAPER, theme.COLOURS[0]])
+        low, high = np.nanmin(self.means), np.nanmax(self.means)
+        # The faintest cell is not taken for one without a value.
+        edges = [np.arange(length + 1) - 0.5 for length in (len(self.names), len(self.entries))]
+        ax.pcolormesh(*edges, self.means, cmap=colours, vmin=low - 0.08 * (high - low), vmax=high, edgecolors=theme.PAPER)
+        room = pixels / len(self.names)
+        for (row, column), mean in np.ndenumerate(self.means):
+            if np.isfinite(mean) and width(number(mean)) <= room - 4:
+                ax.annotate(number(mean), (column, row), ha="center", va="center", size="small")
+
+
+Kind = Lines | Bars | Cdf | Dots | Heat
+KINDS: dict[str, type[Kind]] = {"lines": Lines, "means": Means, "bars": Bars, "cdf": Cdf, "points": Dots, "heat": Heat}
+
+
+def _around(entries: list[Entry]) -> tuple[Range, Range]:
+    """The ranges of x, and of the values with zero."""
+    points = np.concatenate([np.empty((0, 2)), *(entry.series.points for entry in entries)])
+    return axis.across(points[:, 0]), axis.around(points[:, 1], with_zero=True)
+
+
+def _places(figure: Figure, entries: list[Entry]) -> tuple[list[float], list[str]]:
+    """The places along x of a figure that names them, and their names."""
+    xs = sorted({x for entry in entries for x in entry.series.points[:, 0].tolist()})
+    unit = entries[0].series.x.unit if entries else ""
+    named = {float(at): name for at, name in enumerate(figure.categories)}
+    return xs, [named.get(x) or quantity(x, unit) for x in xs]
 
 
 def _whisker(ax: Axes, at: float, low: float, high: float) -> None:

@@ -15,7 +15,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from . import axis, theme
 from .form import Figure, Mark, Series
-from .kinds import KINDS, Bars, Cdf, Entry, Kind, Lines
+from .kinds import KINDS, Bars, Cdf, Dots, Entry, Heat, Kind, Lines
 from .label import shorten, width
 
 if TYPE_CHECKING:
@@ -82,8 +82,9 @@ def _ranges(ax: Axes, kind: Kind, figure: Figure, pixels: float) -> tuple[axis.R
     """Sets both axes, wide enough for data and marks, with round numbers. Returns their ranges."""
     across, up = kind.ranges()
     level = [mark.y for mark in figure.marks if mark.y is not None]
-    up = axis.rounded(axis.around([*up, *level], with_zero=False), _Y_TICKS)
-    if isinstance(kind, Bars):
+    if not isinstance(kind, Heat):
+        up = axis.rounded(axis.around([*up, *level], with_zero=False), _Y_TICKS)
+    if isinstance(kind, Bars | Heat):
         room = int(pixels / max(1, len(kind.names)) / 7.4)
         ax.set_xticks(range(len(kind.names)), [shorten(name, max(1, room)) for name in kind.names])
         ax.tick_params(axis="x", length=0)
@@ -91,7 +92,10 @@ def _ranges(ax: Axes, kind: Kind, figure: Figure, pixels: float) -> tuple[axis.R
         upright = [mark.x for mark in figure.marks if mark.x is not None]
         across = axis.around([*across, *upright], with_zero=False)
         ax.set_xticks(*axis.ticks(across, min(max(pixels / 55, 2), 10)))
-    ax.set_yticks(*axis.ticks(up, _Y_TICKS))
+    if isinstance(kind, Heat):
+        ax.set_yticks(range(len(kind.entries)), [shorten(entry.series.label, 22) for entry in kind.entries])
+    else:
+        ax.set_yticks(*axis.ticks(up, _Y_TICKS))
     ax.set_xlim(across)
     ax.set_ylim(up)
     return across, up
@@ -106,7 +110,7 @@ def _titles(figure: Figure, first: Series | None) -> tuple[str, str]:
     unit, x, x_unit = (first.unit, first.x.name, first.x.unit) if first else ("", "", "")
     if figure.kind == "cdf":
         return title(figure.x_label, unit), "share of samples"
-    if figure.kind == "bars" and figure.categories:
+    if figure.kind in ("bars", "heat") and figure.categories:
         return figure.x_label, title(figure.y_label, unit)
     return title(figure.x_label or x, x_unit), title(figure.y_label, unit)
 
@@ -164,15 +168,17 @@ def _legend(ax: Axes, kind: Kind, at_ends: bool, above: float, pixels: float) ->
     """
     items: dict[str, Artist] = {}
     for entry in kind.entries:
-        if not entry.named or at_ends:
+        if not entry.named or at_ends or isinstance(kind, Heat):
             continue
         if isinstance(kind, Bars) and not entry.expected:
             items.setdefault(entry.series.label, Patch(color=entry.colour))
+        elif isinstance(kind, Dots):
+            items.setdefault(entry.series.label, Line2D([], [], linestyle="", color=entry.colour, **entry.marker))
         else:
             marker = entry.marker if isinstance(kind, Lines) and not entry.expected else {}
             items.setdefault(entry.series.label, Line2D([], [], **marker, **entry.style))
     expected = next((entry for entry in kind.entries if not entry.named), None)
-    if expected and not isinstance(kind, Cdf):
+    if expected and not isinstance(kind, Cdf | Heat):
         items["expected"] = Line2D([], [], **{**expected.style, "color": theme.towards_ink(theme.PLAIN)})
     if not items or len(items) == 1 and not expected:
         return 0

@@ -158,7 +158,7 @@ fn a_figure_without_data_has_a_note() {
     let mut result = ResultFile::new("empty");
     result.series(Series::new("none", "s", Axis::time()));
     result.series(Series::new("unmeasured", "s", Axis::time()).point(1.0, f64::NAN));
-    for kind in [Figure::lines, Figure::bars, Figure::cdf] {
+    for kind in [Figure::lines, Figure::bars, Figure::cdf, Figure::points, Figure::heat] {
         for names in [&[][..], &["none"], &["none", "unmeasured"]] {
             let svg = standalone(&result, &kind("empty").series(names.iter().copied()), Size::Narrow);
             check(&svg);
@@ -168,11 +168,26 @@ fn a_figure_without_data_has_a_note() {
 }
 
 #[test]
+fn cells_have_the_mean_of_their_samples() {
+    let mut result = ResultFile::new("heat");
+    let cells = |row: &str, points: &[[f64; 2]]| Series::new(row, "", Axis::time()).points(points.iter().copied());
+    result.series(cells("low", &[[0.0, 1.0], [0.0, 3.0], [1.0, f64::NAN]]));
+    result.series(cells("high", &[[0.0, 10.0], [1.0, 6.0]]));
+    let svg =
+        standalone(&result, &Figure::heat("heat").series(["low", "high"]).categories(["left", "right"]), Size::Wide);
+    let drawn = check(&svg);
+    let opacities: Vec<&str> = drawn.elements.iter().filter(|e| e.name == "rect").map(|e| e.get("opacity")).collect();
+    // 2, which is the least; nothing; 10, which is the most; and 6.
+    assert_eq!(opacities, ["0.080", "1.000", "0.540"]);
+    assert!(svg.contains("2 (faint) to 10 (full)") && svg.contains("left") && svg.contains("right"), "{svg}");
+}
+
+#[test]
 fn many_samples_make_a_short_path() {
     let mut result = ResultFile::new("long");
     let points = (0..200_000).map(|i| [f64::from(i), f64::from(i * 7919 % 1000)]);
     result.series(Series::new("a", "", Axis::time()).points(points));
-    for kind in [Figure::lines, Figure::cdf] {
+    for kind in [Figure::lines, Figure::cdf, Figure::points] {
         let svg = standalone(&result, &kind("long").series(["a"]), Size::Wide);
         check(&svg);
         assert!(svg.len() < 100_000, "{} bytes", svg.len());
@@ -193,7 +208,7 @@ proptest! {
     fn any_data_are_drawn_inside_the_frame(
         series in prop::collection::vec((".{0,40}", prop::collection::vec((x(), value()), 0..12), any::<bool>()), 0..12),
         marks in prop::collection::vec((any::<bool>(), -20.0..200.0, ".{0,20}"), 0..5),
-        kind in 0..3usize,
+        kind in 0..5usize,
         wide: bool,
         title in ".*",
     ) {
@@ -203,7 +218,8 @@ proptest! {
             let series = Series::new(name, "µs", Axis::time()).group(&group).points(points.into_iter().map(|(x, y)| [x, y]));
             result.series(if expected { series.expected() } else { series });
         }
-        let mut figure = [Figure::lines, Figure::bars, Figure::cdf][kind](&title).caption(&title).y(&title).series(names);
+        let kinds = [Figure::lines, Figure::bars, Figure::cdf, Figure::points, Figure::heat];
+        let mut figure = kinds[kind](&title).caption(&title).y(&title).series(names);
         for (upright, at, text) in marks {
             figure = figure.mark(if upright { At::X(at) } else { At::Y(at) }, &text);
         }

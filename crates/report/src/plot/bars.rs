@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::axis;
 use super::legend::width;
-use super::view::{Entry, Ranges, View, px};
-use crate::label::{clean, number, quantity, shorten};
+use super::view::{Entry, Ranges, View, named_places, px};
+use crate::label::{number, shorten};
 use crate::result::Figure;
 use crate::stats;
 
@@ -33,16 +33,8 @@ impl Height {
 
 /// The places along x, in ascending order.
 pub(super) fn places(figure: &Figure, entries: &[Entry]) -> Vec<Place> {
-    let mut xs: Vec<f64> = entries.iter().flat_map(|entry| &entry.series.points).map(|point| point[0]).collect();
-    xs.sort_by(f64::total_cmp);
-    xs.dedup();
-    let unit = entries.first().map_or(String::new(), |entry| clean(&entry.series.x.unit));
-    let name = |x: f64| {
-        let named = if x >= 0.0 { figure.categories.get(x as usize) } else { None };
-        named.map_or_else(|| quantity(x, &unit), |name| clean(name))
-    };
     let heights = |x| entries.iter().map(|entry| Height::of(entry, x)).collect();
-    xs.into_iter().map(|x| Place { name: name(x), heights: heights(x) }).collect()
+    named_places(figure, entries).into_iter().map(|(x, name)| Place { name, heights: heights(x) }).collect()
 }
 
 /// The vertical range includes zero, as bars start there. Horizontally each place is one unit wide.

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::axis::Scale;
 use crate::label::clean;
-use crate::result::{Role, Series};
+use crate::result::{Figure, Role, Series};
 
 /// The number of the theme's colours for series.
 pub(super) const COLOURS: usize = 7;
@@ -38,6 +38,19 @@ impl Entry<'_> {
         let expected = if self.expected() { " (expected)" } else { "" };
         format!("{}{expected}: {} at {x}", self.label, crate::quantity(value, &clean(&self.series.unit)))
     }
+}
+
+/// The places along x of figures that name them, in ascending order: a category, or the value itself.
+pub(super) fn named_places(figure: &Figure, entries: &[Entry]) -> Vec<(f64, String)> {
+    let mut xs: Vec<f64> = entries.iter().flat_map(|entry| &entry.series.points).map(|point| point[0]).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
+    let unit = entries.first().map_or(String::new(), |entry| clean(&entry.series.x.unit));
+    let name = |x: f64| {
+        let named = if x >= 0.0 { figure.categories.get(x as usize) } else { None };
+        named.map_or_else(|| crate::quantity(x, &unit), |name| clean(name))
+    };
+    xs.into_iter().map(|x| (x, name(x))).collect()
 }
 
 /// The area of the data, and its scales.
