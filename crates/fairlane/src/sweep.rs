@@ -140,6 +140,10 @@ fn finish(grid: &Grid, store: &Store, json: bool) -> anyhow::Result<()> {
     let result = fairlane_sweep::result(grid, store, &rows);
     result.write(store.path())?;
     let page = store.path().join("report.html");
-    let text = || format!("{}\nThe plots: {}\n", text::summary(&result), page.display());
+    let best: String = fairlane_sweep::best(grid, &result)
+        .into_iter()
+        .map(|(setting, value)| format!("  {setting} = {value}\n"))
+        .collect();
+    let text = || format!("{}\nThe best point:\n{best}\nThe plots: {}\n", text::summary(&result), page.display());
     print(&if json { result.to_json() } else { text() })
 }

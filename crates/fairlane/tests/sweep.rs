@@ -124,7 +124,11 @@ fn goes_on() -> Result<(), Failed> {
     assert_eq!(said, "HQ_TASK_ID must be a part of this sweep, 0 to 99, not \"100\"\n");
 
     let said = run(&mut place.sweep(&["run", "grid.toml", "--out", "killed", "--workers", "2"]))?;
-    assert!(said.contains("best/requests/wait_p99") && said.contains("killed/report.html"), "{said}");
+    let best = "\nThe best point:\n  host.host.link.rate (Mbit/s) = ";
+    assert!(
+        said.contains("best/requests/wait_p99") && said.contains(best) && said.contains("killed/report.html"),
+        "{said}"
+    );
     run(&mut place.sweep(&["run", "grid.toml", "--out", "whole", "--workers", "1"]))?;
     assert_eq!(place.found("killed"), place.found("whole"));
 

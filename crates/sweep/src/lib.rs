@@ -18,6 +18,6 @@ mod store;
 pub use grid::Grid;
 pub use hyperqueue::run as run_on_hyperqueue;
 pub use local::{Progress, run as run_here};
-pub use page::result;
+pub use page::{best, result};
 pub use rows::Row;
 pub use store::{Error, Store};

@@ -75,6 +75,19 @@ fn is_better(goal: &Goal, value: f64, than: f64) -> bool {
     if goal.highest { value > than } else { value < than }
 }
 
+/// The settings of the best point, in the order of the grid, as the result has them.
+pub fn best(grid: &Grid, result: &ResultFile) -> Vec<(String, String)> {
+    let setting = |column: &String| {
+        let value = result.settings.get(&best_key(column))?;
+        Some((column.clone(), value.as_str()?.to_owned()))
+    };
+    grid.settings.iter().filter_map(|own| setting(&own.column)).collect()
+}
+
+fn best_key(column: &str) -> String {
+    format!("best/{column}")
+}
+
 /// The point that is best by the first goal.
 fn add_best(result: &mut ResultFile, grid: &Grid, points: &[Mean]) {
     let goal = &grid.goals[0];
@@ -86,7 +99,7 @@ fn add_best(result: &mut ResultFile, grid: &Grid, points: &[Mean]) {
     }
     let Some((best, _)) = best else { return };
     for (setting, value) in grid.settings.iter().zip(best.values) {
-        result.setting(&format!("best/{}", setting.column), text(value));
+        result.setting(&best_key(&setting.column), text(value));
     }
     for (metric, samples) in grid.metrics.iter().zip(&best.samples) {
         result.metrics.insert(format!("best/{metric}"), Metric::mean_student(samples, ""));
@@ -131,8 +144,9 @@ fn add_effect(result: &mut ResultFile, grid: &Grid, points: &[Mean], setting: us
     let name = format!("{metric} by {column}");
     let samples = points.iter().filter_map(|point| Some([x(point), point.of(0)?]));
     result.series(Series::new(&name, "", Axis::new(column, "")).group(metric).points(samples));
-    let figure = if is_number { Figure::means(&name) } else { Figure::bars(&name).categories(names.values().cloned()) };
-    result.figure(figure.series([&name]).x(column).y(metric).caption("Over all values of the other settings."));
+    let figure =
+        if is_number { Figure::points(&name) } else { Figure::bars(&name).categories(names.values().cloned()) };
+    result.figure(figure.series([&name]).x(column).y(metric).caption("With all values of the other settings."));
 }
 
 /// The first goal by two settings at a time.

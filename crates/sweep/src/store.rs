@@ -4,9 +4,10 @@ use crate::grid::Grid;
 use crate::rows::{self, Row};
 use parquet::errors::ParquetError;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The version of the directory.
@@ -177,7 +178,11 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
 /// Writes a file that is seen whole or not at all, whatever ends the process or the computer.
 fn write_whole(path: &Path, write: impl FnOnce(&mut File) -> Result<(), Error>) -> Result<(), Error> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".part").tempfile_in(directory).map_err(at(directory))?;
+    let mut file = tempfile::Builder::new()
+        .prefix(".part")
+        .permissions(Permissions::from_mode(0o644))
+        .tempfile_in(directory)
+        .map_err(at(directory))?;
     write(file.as_file_mut())?;
     file.as_file().sync_all().map_err(at(path))?;
     file.persist(path).map_err(|error| at(path)(error.error))?;
