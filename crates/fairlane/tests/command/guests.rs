@@ -68,20 +68,8 @@ impl Flood {
     /// Frames that the guest keeps in its ring.
     const IN_RING: u16 = 64;
 
-    /// Time for the backend between two looks at what was sent.
-    const PAUSE: Duration = Duration::from_micros(500);
-
     /// Connects the guest, whose address ends in `number`, and starts to send.
     pub(crate) fn start(socket: &Path, number: u8) -> Flood {
-        Flood::start_with(socket, number, Flood::PAUSE)
-    }
-
-    /// The same with a guest that takes a whole processor to refill its ring.
-    pub(crate) fn start_restless(socket: &Path, number: u8) -> Flood {
-        Flood::start_with(socket, number, Duration::ZERO)
-    }
-
-    fn start_with(socket: &Path, number: u8, pause: Duration) -> Flood {
         let (mut guest, stop) = (guest(socket), Arc::new(AtomicBool::new(false)));
         let stops = stop.clone();
         let mut frame = vec![0; 1514];
@@ -92,7 +80,7 @@ impl Flood {
                 let sent = guest.completed(1);
                 sent.iter().for_each(|(index, _)| guest.push(1, *index as u16));
                 guest.kick(1);
-                std::thread::sleep(pause);
+                std::thread::sleep(Duration::from_micros(500));
             }
         });
         Flood { stop, thread: Some(thread) }
