@@ -131,6 +131,8 @@ fn acknowledged_data_survives_a_killed_backend() {
         stage.guest.pause(false);
         sender.join().unwrap().unwrap();
         assert_eq!(stage.early()["resets"], 0);
+        // Or the next transfer would be taken to have started.
+        stage.until("the flow to end", |stage| stage.backend.flows().is_empty());
     }
 }
 
