@@ -124,9 +124,9 @@ test:
 	$(TEST) --doc
 	fuzz/run 2
 
-# All that tests run beside Fairlane.
 PYTHON := $(foreach module,pandas matplotlib prometheus_client pytest mypy nbclient ipykernel,\
 	/usr/lib/python3/dist-packages/$(module) python3-$(subst _,-,$(module)))
+# All that tests run beside Fairlane.
 tools: guests
 	@deploy/need dpdk-testpmd dpdk-dev  haproxy haproxy  orterun openmpi-bin  nft nftables  prometheus prometheus \
 		/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h libopenmpi-dev \
