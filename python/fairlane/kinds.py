@@ -63,15 +63,20 @@ class Entry:
         return {"marker": own, "markersize": theme.points(8 if own in "o^" else 7), **edge}
 
 
-class Lines:
-    """Values along x, one line a series."""
+class Plane:
+    """Samples in a plane of x and values."""
 
     def __init__(self, figure: Figure, entries: list[Entry]) -> None:
         self.entries = entries
 
     def ranges(self) -> tuple[Range, Range]:
         """Those of x, and of the values with zero."""
-        return _around(self.entries)
+        points = np.concatenate([np.empty((0, 2)), *(entry.series.points for entry in self.entries)])
+        return axis.across(points[:, 0]), axis.around(points[:, 1], with_zero=True)
+
+
+class Lines(Plane):
+    """Values along x, one line a series."""
 
     def draw(self, ax: Axes, pixels: float) -> None:
         """Draws the lines, interrupted at values that were not measured, with markers if there is room."""
@@ -171,15 +176,8 @@ class Cdf:
                 ax.plot(x, y, drawstyle="steps-post", clip_on=False, **entry.style)
 
 
-class Dots:
+class Dots(Plane):
     """Each sample as a point."""
-
-    def __init__(self, figure: Figure, entries: list[Entry]) -> None:
-        self.entries = entries
-
-    def ranges(self) -> tuple[Range, Range]:
-        """Those of x, and of the values with zero."""
-        return _around(self.entries)
 
     def draw(self, ax: Axes, pixels: float) -> None:
         """Draws the points."""
@@ -220,12 +218,6 @@ class Heat:
 
 Kind = Lines | Bars | Cdf | Dots | Heat
 KINDS: dict[str, type[Kind]] = {"lines": Lines, "means": Means, "bars": Bars, "cdf": Cdf, "points": Dots, "heat": Heat}
-
-
-def _around(entries: list[Entry]) -> tuple[Range, Range]:
-    """The ranges of x, and of the values with zero."""
-    points = np.concatenate([np.empty((0, 2)), *(entry.series.points for entry in entries)])
-    return axis.across(points[:, 0]), axis.around(points[:, 1], with_zero=True)
 
 
 def _places(figure: Figure, entries: list[Entry]) -> tuple[list[float], list[str]]:
