@@ -1,12 +1,12 @@
 //! A guest's card: its rings, and the port of a backend at them.
 
 use crate::clock::Virtual;
-use crate::frame::Frame;
+use crate::frame::{self, Frame};
 use crate::scenario::Costs;
 use fairlane_core::ack;
 use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
-use fairlane_port::{BURST, Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
+use fairlane_port::{Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -126,20 +126,10 @@ pub(crate) struct Card {
 
 impl Source for Card {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, _now: Nanos) -> Batch<'a> {
-        self.shown.clear();
         let rings = self.rings.lock();
-        let mut bytes = 0;
-        for frame in rings.sent.range(rings.taken..).take(BURST.min(budget.frames as usize)) {
-            if bytes >= budget.bytes {
-                break;
-            }
-            bytes += u64::from(frame.len);
-            self.shown.push(*frame);
-        }
+        frame::select(rings.sent.range(rings.taken..), budget, &mut self.shown);
         drop(rings);
-        let mut filler = burst.fill();
-        self.shown.iter().for_each(|frame| frame.show(&mut filler));
-        filler.done()
+        frame::offer(&self.shown, burst)
     }
 
     fn consume(&mut self, frames: usize) {

@@ -1,8 +1,9 @@
 //! A frame in the simulation: the bytes that decisions look at and that say what it is, and a length. The rest of its bytes are zero.
 
 use fairlane_core::packet::{Mac, Offload};
+use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
-use fairlane_port::Filler;
+use fairlane_port::{BURST, Batch, Burst, Filler};
 
 /// Bytes that are kept.
 const KEPT: usize = 40;
@@ -79,9 +80,29 @@ impl Frame {
     }
 
     /// Adds it to a burst.
-    pub(crate) fn show<'a>(&'a self, filler: &mut Filler<'a>) {
+    fn show<'a>(&'a self, filler: &mut Filler<'a>) {
         filler.push_parts([&self.kept, &REST[..self.len as usize - KEPT]], Offload::default());
     }
+}
+
+/// Copies as many of the frames as a budget allows into `shown`.
+pub(crate) fn select<'a>(frames: impl Iterator<Item = &'a Frame>, budget: Budget, shown: &mut Vec<Frame>) {
+    shown.clear();
+    let mut bytes = 0;
+    for frame in frames.take(BURST.min(budget.frames as usize)) {
+        if bytes >= budget.bytes {
+            break;
+        }
+        bytes += u64::from(frame.len);
+        shown.push(*frame);
+    }
+}
+
+/// Offers these frames.
+pub(crate) fn offer<'a>(shown: &'a [Frame], burst: &'a mut Burst) -> Batch<'a> {
+    let mut filler = burst.fill();
+    shown.iter().for_each(|frame| frame.show(&mut filler));
+    filler.done()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::card::Shared;
 use crate::clock::Virtual;
-use crate::frame::Frame;
+use crate::frame::{self, Frame};
 use crate::scenario::Costs;
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Budget;
@@ -102,21 +102,11 @@ pub(crate) struct Uplink {
 impl Source for Uplink {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
         self.seen = now;
-        self.shown.clear();
-        let mut bytes = 0;
         let wire = self.wire.lock();
-        let here = wire.arriving.iter().take_while(|(at, _)| *at <= now).take(budget.frames as usize);
-        for (_, frame) in here.take(fairlane_port::BURST) {
-            if bytes >= budget.bytes {
-                break;
-            }
-            bytes += u64::from(frame.len);
-            self.shown.push(*frame);
-        }
+        let here = wire.arriving.iter().take_while(|(at, _)| *at <= now).map(|(_, frame)| frame);
+        frame::select(here, budget, &mut self.shown);
         drop(wire);
-        let mut filler = burst.fill();
-        self.shown.iter().for_each(|frame| frame.show(&mut filler));
-        filler.done()
+        frame::offer(&self.shown, burst)
     }
 
     fn consume(&mut self, frames: usize) {
