@@ -2,11 +2,12 @@
 
 use crate::out::print;
 use crate::sim::PlanError;
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use fairlane_report::text;
 use fairlane_sweep::{Grid, Store};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::ffi::OsString;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -80,9 +81,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
                     fairlane_sweep::run_here(&store, &grid, workers, &mut progress)?;
                 }
                 Some(Engine::Hyperqueue) => {
-                    let worker = sweep.worker(&store)?;
-                    let worker: Vec<&str> = worker.iter().map(String::as_str).collect();
-                    fairlane_sweep::run_on_hyperqueue(&store, &grid.name, &worker, &mut progress)?;
+                    fairlane_sweep::run_on_hyperqueue(&store, &grid.name, &sweep.worker(&store)?, &mut progress)?;
                 }
             }
             bar.finish_and_clear();
@@ -115,16 +114,10 @@ impl Sweep {
     }
 
     /// The command that does a part, by paths that do not depend on the directory it runs in.
-    fn worker(&self, store: &Store) -> anyhow::Result<Vec<String>> {
+    fn worker(&self, store: &Store) -> anyhow::Result<[OsString; 6]> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let grid = std::path::absolute(&self.grid)?;
-        let out = std::path::absolute(store.path())?;
-        let text = |path: PathBuf| path.into_os_string().into_string().map_err(|path| anyhow!("{path:?} is not UTF-8"));
-        let words = ["sweep".to_owned(), "part".to_owned()];
-        let mut worker = vec![text(program)?];
-        worker.extend(words);
-        worker.extend([text(grid)?, "--out".to_owned(), text(out)?]);
-        Ok(worker)
+        let (grid, out) = (std::path::absolute(&self.grid)?, std::path::absolute(store.path())?);
+        Ok([program.into(), "sweep".into(), "part".into(), grid.into(), "--out".into(), out.into()])
     }
 }
 

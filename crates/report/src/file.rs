@@ -103,16 +103,16 @@ impl ResultFile {
     pub fn write(&self, dir: &Path) -> Result<(), Error> {
         self.checked("result.json")?;
         create(dir)?;
-        replace(&dir.join("result.json"), &self.to_json())?;
-        replace(&dir.join("report.html"), &html::page(&[self]))
+        replace(&dir.join("result.json"), self.to_json())?;
+        replace(&dir.join("report.html"), html::page(&[self]))
     }
 
     /// Checks the result, then replaces the file at `path`, from which it was read, and the `report.html` beside it if there is one.
     pub fn rewrite(&self, path: &Path) -> Result<(), Error> {
         self.checked(&path.display().to_string())?;
-        replace(path, &self.to_json())?;
+        replace(path, self.to_json())?;
         let page = path.with_file_name("report.html");
-        if page.is_file() { replace(&page, &html::page(&[self])) } else { Ok(()) }
+        if page.is_file() { replace(&page, html::page(&[self])) } else { Ok(()) }
     }
 
     fn checked(&self, file: &str) -> Result<(), Error> {
@@ -131,7 +131,7 @@ impl ResultFile {
 /// [`Error::Io`].
 pub fn write_page(path: &Path, results: &[&ResultFile]) -> Result<(), Error> {
     create(path.parent().unwrap_or(path))?;
-    replace(path, &html::page(results))
+    replace(path, html::page(results))
 }
 
 /// Writes each figure of several results as an SVG file into `dir`, which is created if necessary: for a paper, slides or a
@@ -151,7 +151,7 @@ pub fn write_figures(dir: &Path, results: &[&ResultFile]) -> Result<usize, Error
         if *namesakes > 1 {
             name += &format!("-{namesakes}");
         }
-        replace(&dir.join(name + ".svg"), &standalone(result, figure, Size::Wide))?;
+        replace(&dir.join(name + ".svg"), standalone(result, figure, Size::Wide))?;
     }
     Ok(figures.count())
 }
@@ -161,14 +161,17 @@ fn create(dir: &Path) -> Result<(), Error> {
 }
 
 /// Replaces `path` atomically, by renaming a temporary file in the same directory.
-fn replace(path: &Path, text: &str) -> Result<(), Error> {
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn replace(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), Error> {
     let write = || -> io::Result<()> {
         let mut builder = tempfile::Builder::new();
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask, as for any file
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut file: NamedTempFile = builder.tempfile_in(dir)?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(contents.as_ref())?;
         file.as_file().sync_all()?;
         file.persist(path)?;
         Ok(())

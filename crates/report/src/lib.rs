@@ -32,7 +32,7 @@ pub mod steps;
 pub mod text;
 mod verdict;
 
-pub use file::{Error, write_figures, write_page};
+pub use file::{Error, replace, write_figures, write_page};
 pub use find::find;
 pub use host::Host;
 pub use label::{bracketed, number, quantity};

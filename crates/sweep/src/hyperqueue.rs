@@ -3,6 +3,7 @@
 use crate::local::Progress;
 use crate::store::{Error, Store, at};
 use serde::Deserialize;
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -28,7 +29,7 @@ struct Submitted {
 ///
 /// # Errors
 /// There is no HyperQueue, its server is not running, or tasks failed: their messages are in the directory.
-pub fn run(store: &Store, name: &str, worker: &[&str], progress: Progress) -> Result<(), Error> {
+pub fn run(store: &Store, name: &str, worker: &[OsString], progress: Progress) -> Result<(), Error> {
     let (parts, missing) = (store.parts(), store.missing()?);
     progress(parts - missing.len() as u64, parts);
     if missing.is_empty() {
@@ -73,7 +74,7 @@ fn absent(why: std::io::Error) -> Error {
     ))
 }
 
-fn submit(name: &str, array: &str, stderr: &Path, worker: &[&str]) -> Result<String, Error> {
+fn submit(name: &str, array: &str, stderr: &Path, worker: &[OsString]) -> Result<String, Error> {
     let mut command = hq();
     command.args(["--output-mode", "json", "submit", "--name", name, "--array", array, "--crash-limit", CRASHES]);
     command.args(["--stdout", "none", "--stderr"]).arg(stderr).arg("--").args(worker);

@@ -77,8 +77,8 @@ fn columns(grid: &Grid) -> Vec<(Column, String, Physical)> {
     columns
 }
 
-/// Writes rows.
-pub(crate) fn write(file: &mut File, grid: &Grid, rows: &[Row]) -> Result<()> {
+/// The contents of a file with these rows.
+pub(crate) fn write(grid: &Grid, rows: &[Row]) -> Result<Vec<u8>> {
     let columns = columns(grid);
     let field = |(column, name, physical): &(Column, String, Physical)| {
         let optional = matches!(column, Column::Metric(_) | Column::Error);
@@ -89,7 +89,8 @@ pub(crate) fn write(file: &mut File, grid: &Grid, rows: &[Row]) -> Result<()> {
     };
     let fields = columns.iter().map(field).collect::<Result<Vec<_>>>()?;
     let schema = Type::group_type_builder("row").with_fields(fields).build()?;
-    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::default())?;
+    let mut contents = Vec::new();
+    let mut writer = SerializedFileWriter::new(&mut contents, Arc::new(schema), Arc::default())?;
     let mut group = writer.next_row_group()?;
     for (column, _, physical) in &columns {
         let Some(mut to) = group.next_column()? else { break };
@@ -98,7 +99,7 @@ pub(crate) fn write(file: &mut File, grid: &Grid, rows: &[Row]) -> Result<()> {
     }
     group.close()?;
     writer.close()?;
-    Ok(())
+    Ok(contents)
 }
 
 fn write_column(to: &mut SerializedColumnWriter, column: Column, physical: Physical, rows: &[Row]) -> Result<()> {

@@ -107,9 +107,8 @@ impl Setting {
     /// Writes a value into a plan of the same form as the one that it was made for.
     pub(crate) fn apply(&self, plan: &mut Table, value: Value) {
         let value = match (&self.unit, value) {
-            (Some(unit), Value::Float(number)) => Value::String(format!("{number}{unit}")),
-            (Some(unit), Value::Integer(number)) => Value::String(format!("{number}{unit}")),
-            (_, value) => value,
+            (Some(unit), number) => Value::String(format!("{number}{unit}")),
+            (None, value) => value,
         };
         let Some((Step::Key(key), way)) = self.path.split_last() else { return };
         if let Some(table) = follow(plan, way) {

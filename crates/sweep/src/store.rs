@@ -4,10 +4,9 @@ use crate::grid::Grid;
 use crate::rows::{self, Row};
 use parquet::errors::ParquetError;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The version of the directory.
@@ -22,7 +21,7 @@ const PARTS: u64 = 100;
 /// Why a sweep cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file cannot be read or written.
+    /// A file cannot be read, or a directory made.
     #[error("{}: {why}", path.display())]
     Io {
         /// The file.
@@ -30,6 +29,9 @@ pub enum Error {
         /// The system's reason.
         why: std::io::Error,
     },
+    /// A file cannot be written.
+    #[error(transparent)]
+    Write(#[from] fairlane_report::Error),
     /// A file with rows is not one, or cannot be written.
     #[error("{}: {why}", path.display())]
     Rows {
@@ -86,7 +88,7 @@ impl Store {
         match fs::read(&file) {
             Err(why) if why.kind() == ErrorKind::NotFound => {
                 let text = serde_json::to_vec_pretty(&about).unwrap_or_default();
-                write_whole(&file, |to| std::io::Write::write_all(to, &text).map_err(at(&file)))?;
+                fairlane_report::replace(&file, &text)?;
                 Ok(store)
             }
             Err(why) => Err(at(&file)(why)),
@@ -137,7 +139,8 @@ impl Store {
     pub fn work(&self, grid: &Grid, part: u64) -> Result<(), Error> {
         let rows: Vec<Row> = self.points_of(part).flat_map(|point| grid.point(point).run(grid)).collect();
         let file = self.file(part);
-        write_whole(&file, |to| rows::write(to, grid, &rows).map_err(|why| Error::Rows { path: file.clone(), why }))
+        let contents = rows::write(grid, &rows).map_err(|why| Error::Rows { path: file.clone(), why })?;
+        Ok(fairlane_report::replace(&file, &contents)?)
     }
 
     /// All rows that are there, by point and repeat.
@@ -173,18 +176,4 @@ impl Store {
 pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.to_owned();
     move |why| Error::Io { path, why }
-}
-
-/// Writes a file that is seen whole or not at all, whatever ends the process or the computer.
-fn write_whole(path: &Path, write: impl FnOnce(&mut File) -> Result<(), Error>) -> Result<(), Error> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(".part")
-        .permissions(Permissions::from_mode(0o644))
-        .tempfile_in(directory)
-        .map_err(at(directory))?;
-    write(file.as_file_mut())?;
-    file.as_file().sync_all().map_err(at(path))?;
-    file.persist(path).map_err(|error| at(path)(error.error))?;
-    Ok(())
 }
