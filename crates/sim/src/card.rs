@@ -60,8 +60,9 @@ pub(crate) struct Rings {
     /// Frames of the guest, of which the first `taken` were taken but not published.
     sent: VecDeque<Frame>,
     taken: usize,
-    /// Frames for the guest.
+    /// Frames for the guest, and how often it took some.
     received: VecDeque<Frame>,
+    receives: u32,
     /// Number of slots in each ring.
     slots: usize,
     /// Whether the backend is to be woken for the next frame, or for room.
@@ -76,7 +77,7 @@ impl Rings {
     pub(crate) fn new(slots: usize, marks: Arc<Marks>, place: usize) -> Rings {
         let asked = Wanted { frames: false, room: false };
         let (sent, received) = (VecDeque::new(), VecDeque::new());
-        Rings { marks, place, sent, taken: 0, received, slots, asked, wants_slots: false, is_told: false }
+        Rings { marks, place, sent, taken: 0, received, receives: 0, slots, asked, wants_slots: false, is_told: false }
     }
 
     /// Number of frames that the guest can send.
@@ -94,6 +95,7 @@ impl Rings {
     /// The guest takes all frames that it received. Returns whether the backend is to be woken.
     pub(crate) fn receive(&mut self, frames: &mut Vec<Frame>) -> bool {
         self.is_told = false;
+        self.receives = self.receives.wrapping_add(1);
         frames.extend(self.received.drain(..));
         std::mem::take(&mut self.asked.room)
     }
@@ -157,7 +159,7 @@ impl Sink for Card {
         let start = frames.start;
         let room = rings.slots - rings.received.len();
         let fitting = start..frames.end.min(start + room);
-        rings.received.extend(fitting.clone().filter_map(|index| Frame::read(batch.head(index), batch.bytes(index))));
+        rings.received.extend(fitting.clone().map(|index| Frame::read(batch.head(index), batch.bytes(index))));
         self.costs.spend(&self.clock, fitting.clone().map(|index| batch.bytes(index) as u32));
         Put { accepted: fitting.len(), refusal: (fitting.end < frames.end).then_some(Refusal::Full) }
     }
@@ -167,7 +169,8 @@ impl Sink for Card {
     }
 
     fn ring(&self) -> ack::Ring {
-        ack::Ring::default()
+        let rings = self.rings.lock();
+        ack::Ring { waiting: rings.received.len() as u32, taken: rings.receives }
     }
 
     fn flush(&mut self, _now: Nanos) -> Nanos {

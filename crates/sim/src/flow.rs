@@ -24,6 +24,8 @@ pub(crate) struct Flow {
     /// Until when it is on.
     edge: f64,
     number: u32,
+    /// When a transfer began that is not done yet.
+    pub began: Option<Nanos>,
     pub stream: Option<Box<Stream>>,
     /// When the stream's time-out is looked at next.
     pub timer: Nanos,
@@ -32,11 +34,11 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub(crate) fn new(index: usize, traffic: &Traffic, (from, to): (Place, Place), macs: (Mac, Mac)) -> Flow {
-        let segments = |bytes: u64| u32::try_from(bytes.div_ceil(traffic.frame.into())).unwrap_or(u32::MAX);
+    pub(crate) fn new(id: u32, index: usize, traffic: &Traffic, (from, to): (Place, Place), macs: (Mac, Mac)) -> Flow {
+        let of = |window, bytes| Some(Stream::new(id, macs, traffic.frame, window, bytes));
         let stream = match traffic.source {
-            Source::Stream { window, bytes } => Some(Stream::new(segments(window), bytes.map(segments))),
-            Source::Incast { window, .. } => Some(Stream::new(segments(window), Some(0))),
+            Source::Stream { window, bytes } => of(window, bytes),
+            Source::Incast { window, .. } | Source::Transfer { window, .. } => of(window, Some(0)),
             _ => None,
         };
         Flow {
@@ -47,6 +49,7 @@ impl Flow {
             next: traffic.time.0.0 as f64,
             edge: f64::INFINITY,
             number: 0,
+            began: None,
             stream: stream.map(Box::new),
             timer: Nanos::NEVER,
             arrived_bytes: 0,
@@ -58,6 +61,7 @@ impl Flow {
         match traffic.source {
             Source::Constant { rate } => self.next += distance(traffic, rate) * random.random::<f64>(),
             Source::Poisson { rate } => self.next += at_random(distance(traffic, rate), random),
+            Source::Transfer { pause, .. } => self.next += at_random(pause.0 as f64, random),
             Source::OnOff { on, off, .. } => {
                 let at = (on + off).0 as f64 * random.random::<f64>();
                 let (start, on) = (self.next, on.0 as f64);
@@ -85,7 +89,7 @@ impl Flow {
                 Source::Constant { rate } | Source::OnOff { rate, .. } => distance(traffic, rate),
                 Source::Poisson { rate } => at_random(distance(traffic, rate), random),
                 Source::Requests { interval } => interval.0 as f64,
-                Source::Flood | Source::Stream { .. } | Source::Incast { .. } => return None,
+                Source::Flood | Source::Stream { .. } | Source::Transfer { .. } | Source::Incast { .. } => return None,
             };
         if let Source::OnOff { on, off, .. } = traffic.source
             && self.next >= self.edge
@@ -102,11 +106,10 @@ impl Flow {
         if now < start || now >= stop {
             return None;
         }
-        let Some(stream) = &mut self.stream else { return Some(self.numbered(traffic, id, now)) };
-        let (number, is_last) = stream.send(now)?;
-        let kind = if is_last { Kind::Last } else { Kind::Data };
-        let content = Content { kind, flow: id, number, answers: 0, sent: now };
-        Some(Frame::new(self.macs, content, traffic.frame))
+        match &mut self.stream {
+            Some(stream) => stream.send(now),
+            None => Some(self.numbered(traffic, id, now)),
+        }
     }
 
     fn numbered(&mut self, traffic: &Traffic, id: u32, now: Nanos) -> Frame {
@@ -115,10 +118,10 @@ impl Flow {
         Frame::new(self.macs, content, traffic.frame)
     }
 
-    /// The answer to a frame of this flow that arrived; up to `before`, all did.
-    pub(crate) fn answer(&self, content: Content, before: u32, bytes: u32) -> Frame {
+    /// The answer to a request that arrived.
+    pub(crate) fn answer(&self, content: Content, bytes: u32) -> Frame {
         let (from, to) = self.macs;
-        let content = Content { kind: Kind::Answer, number: before, answers: content.number, ..content };
+        let content = Content { kind: Kind::Answer, answers: content.number, ..content };
         Frame::new((to, from), content, bytes)
     }
 }
@@ -129,7 +132,7 @@ fn distance(traffic: &Traffic, rate: u64) -> f64 {
 }
 
 /// A distance of this mean in a Poisson process.
-fn at_random(mean: f64, random: &mut StdRng) -> f64 {
+pub(crate) fn at_random(mean: f64, random: &mut StdRng) -> f64 {
     -mean * (1.0 - random.random::<f64>()).ln()
 }
 
@@ -148,8 +151,12 @@ pub struct Tally {
     pub settled: (u64, u64),
     /// Time from a frame's making until it arrived, in nanoseconds, since the scenario settled.
     pub waits: Histogram<u64>,
-    /// Time from a request until its answer, or until all flows of an incast were done.
+    /// Time from a request until its answer, until a transfer's sender knew that all arrived, or until all flows of an incast did.
     pub trips: Histogram<u64>,
+    /// Time from a transfer's beginning until its receiver had all.
+    pub received: Histogram<u64>,
+    /// Streams that were given up.
+    pub reset: u64,
     /// Starts of an incast at which flows were not done.
     pub late: u64,
     /// Bytes that arrived in each interval.
@@ -171,6 +178,8 @@ impl Tally {
             settled: (0, 0),
             waits: histogram(),
             trips: histogram(),
+            received: histogram(),
+            reset: 0,
             late: 0,
             intervals: vec![0; intervals],
             answered: Vec::new(),

@@ -1,12 +1,13 @@
 //! A frame in the simulation: the bytes that decisions look at and that say what it is, and a length. The rest of its bytes are zero.
 
-use fairlane_core::packet::{Mac, Offload};
+use crate::tcp::Segment;
+use fairlane_core::packet::{Checksum, Mac, Offload};
 use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use fairlane_port::{BURST, Batch, Burst, Filler};
 
-/// Bytes that are kept.
-const KEPT: usize = 40;
+/// Bytes that are kept: all headers of a segment.
+pub(crate) const KEPT: usize = 78;
 
 /// The shortest frame.
 pub(crate) const SHORTEST: u32 = 60;
@@ -16,6 +17,12 @@ pub(crate) const LONGEST: u32 = 65_550;
 
 /// An EtherType for local experiments (IEEE 802, 9.2.3).
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+
+/// No frame has checksums.
+const OFFLOAD: Offload = Offload { checksum: Checksum::Valid, gso: None };
+
+/// What a frame is taken for that no flow made.
+const NOTHING: Content = Content { kind: Kind::Hello, flow: 0, number: 0, answers: 0, sent: Nanos(0) };
 
 static REST: [u8; LONGEST as usize] = [0; LONGEST as usize];
 
@@ -31,6 +38,20 @@ pub(crate) enum Kind {
     Last,
     /// Back to the sender: the answer to a request, or the acknowledgement of data.
     Answer,
+    /// A stream's connection begins, and, back to the sender, its receiver agrees.
+    Open,
+    Opened,
+    /// It ends.
+    Close,
+    /// Back to the sender: it is given up.
+    Refused,
+}
+
+impl Kind {
+    /// Whether it goes to the flow's sender.
+    pub(crate) fn is_back(self) -> bool {
+        matches!(self, Kind::Answer | Kind::Opened | Kind::Refused)
+    }
 }
 
 /// A frame.
@@ -40,7 +61,7 @@ pub(crate) struct Frame {
     pub len: u32,
 }
 
-/// What a frame carries, beside its addresses.
+/// What a frame carries, beside its addresses. A stream's frames carry a [`Segment`] and only show the like of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     pub kind: Kind,
@@ -63,16 +84,32 @@ impl Frame {
         kept[16..20].copy_from_slice(&content.flow.to_ne_bytes());
         kept[20..24].copy_from_slice(&content.number.to_ne_bytes());
         kept[24..28].copy_from_slice(&content.answers.to_ne_bytes());
-        kept[32..].copy_from_slice(&content.sent.0.to_ne_bytes());
+        kept[32..40].copy_from_slice(&content.sent.0.to_ne_bytes());
+        Frame::of(kept, len)
+    }
+
+    /// The frame that begins with these bytes.
+    pub(crate) fn of(kept: [u8; KEPT], len: u32) -> Frame {
         Frame { kept, len: len.clamp(SHORTEST, LONGEST) }
     }
 
     /// The frame whose first bytes and length a port was given.
-    pub(crate) fn read(head: &[u8], len: u64) -> Option<Frame> {
-        Some(Frame { kept: *head.first_chunk()?, len: len as u32 })
+    pub(crate) fn read(head: &[u8], len: u64) -> Frame {
+        let mut kept = [0; KEPT];
+        let bytes = head.len().min(KEPT);
+        kept[..bytes].copy_from_slice(&head[..bytes]);
+        Frame { kept, len: len as u32 }
+    }
+
+    /// The segment that it is, if it is one of a stream.
+    pub(crate) fn segment(&self) -> Option<Segment> {
+        Segment::read(&self.kept, self.len)
     }
 
     pub(crate) fn content(&self) -> Content {
+        if self.kept[12..14] != ETHERTYPE {
+            return self.segment().map_or(NOTHING, |segment| segment.content());
+        }
         let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| self.kept[at + byte]));
         let kind = [Kind::Hello, Kind::Data, Kind::Last, Kind::Answer][usize::from(self.kept[14] & 3)];
         let sent = u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| self.kept[32 + byte]));
@@ -81,7 +118,8 @@ impl Frame {
 
     /// Adds it to a burst.
     fn show<'a>(&'a self, filler: &mut Filler<'a>) {
-        filler.push_parts([&self.kept, &REST[..self.len as usize - KEPT]], Offload::default());
+        let kept = &self.kept[..KEPT.min(self.len as usize)];
+        filler.push_parts([kept, &REST[..self.len as usize - kept.len()]], OFFLOAD);
     }
 }
 
@@ -114,7 +152,7 @@ mod tests {
         let content = Content { kind: Kind::Last, flow: 7, number: 1 << 30, answers: 9, sent: Nanos(1 << 50) };
         let (from, to) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
         let frame = Frame::new((from, to), content, 1514);
-        let again = Frame::read(&frame.kept, 1514).unwrap();
+        let again = Frame::read(&frame.kept, 1514);
         assert_eq!((again.content(), &again.kept[..6], again.len), (content, &to.0[..], 1514));
         assert_eq!(Frame::new((from, to), content, 1).len, SHORTEST);
     }

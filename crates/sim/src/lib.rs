@@ -13,9 +13,12 @@ mod frame;
 mod host;
 mod outcome;
 mod plan;
+mod receiver;
 mod result;
 pub mod scenario;
+mod sender;
 mod stream;
+mod tcp;
 mod uplink;
 mod world;
 
@@ -29,8 +32,8 @@ pub enum Error {
     /// A policy's link cannot be opened.
     #[error(transparent)]
     Engine(#[from] fairlane_engine::Error),
-    /// The system has no more descriptors.
-    #[error("a simulation needs a descriptor: {0}")]
+    /// The system has no more descriptors, or no room for a directory.
+    #[error("a simulation needs a descriptor and a temporary directory: {0}")]
     Descriptor(#[from] std::io::Error),
 }
 

@@ -112,7 +112,7 @@ impl Outcome {
         let mut flows = vec![Vec::new(); scenario.traffic.len()];
         for flow in &world.flows {
             flows[flow.traffic].push(flow.arrived_bytes);
-            let again = flow.stream.as_ref().map_or(0, |stream| stream.retransmitted);
+            let again = flow.stream.as_ref().map_or(0, |stream| stream.sender.retransmitted);
             world.tallies[flow.traffic].retransmitted += again;
         }
         Outcome { seconds, events: world.events(), tallies: world.tallies, flows, hosts, waiting }

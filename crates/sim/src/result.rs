@@ -64,6 +64,7 @@ impl Outcome {
         result.value(&format!("{name}/missing"), 100.0 * lost.max(0.0), "%");
         add_quantiles(result, &format!("{name}/wait"), &tally.waits);
         add_quantiles(result, &format!("{name}/trip"), &tally.trips);
+        add_quantiles(result, &format!("{name}/received"), &tally.received);
         if flows.len() > 1 {
             let flows: Vec<f64> = flows.iter().map(|bytes| *bytes as f64).collect();
             result.value(&format!("{name}/jain"), stats::jain(&flows).unwrap_or(f64::NAN), "");
@@ -135,9 +136,11 @@ fn add_losses(result: &mut ResultFile, name: &str, tally: &Tally) {
         ("refused_by_guest", tally.refused_by_guest),
         ("retransmitted", tally.retransmitted),
         ("late", tally.late),
+        ("reset", tally.reset),
     ] {
         if frames > 0 {
-            result.value(&format!("{name}/{what}"), frames as f64, if what == "late" { "flows" } else { "frames" });
+            let unit = if matches!(what, "late" | "reset") { "flows" } else { "frames" };
+            result.value(&format!("{name}/{what}"), frames as f64, unit);
         }
     }
 }

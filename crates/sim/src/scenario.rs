@@ -212,6 +212,17 @@ pub enum Source {
         /// How many bytes; no end if absent.
         bytes: Option<u64>,
     },
+    /// As a stream, so many bytes again and again: the next ones after a random pause once sender and receiver are done.
+    Transfer {
+        /// Bytes of each transfer.
+        bytes: u64,
+        /// The mean pause, in an exponential distribution.
+        pause: Nanos,
+        /// Whether each transfer has a connection of its own.
+        anew: bool,
+        /// Most bytes in flight.
+        window: u64,
+    },
     /// All flows send so many bytes at once, as streams, at even distances.
     Incast {
         /// Bytes of each flow.
@@ -221,6 +232,13 @@ pub enum Source {
         /// Most bytes in flight in each flow.
         window: u64,
     },
+}
+
+impl Source {
+    /// Whether frames are segments of streams.
+    pub fn is_stream(&self) -> bool {
+        matches!(self, Source::Stream { .. } | Source::Transfer { .. } | Source::Incast { .. })
+    }
 }
 
 /// An end of a flow.

@@ -1,229 +1,145 @@
-//! A stream with a window, like TCP's, simplified: every acknowledgement names the segment that it answers, so a sender knows what
-//! arrived (RFC 2018 without its limits); a segment is lost once one that was sent later and is three numbers further arrived (RFC
-//! 8985's rule and RFC 5681's distance); the window grows and halves as in RFC 5681; nothing arrives within a time-out of RFC 6298,
-//! and the window is one segment again. There is no handshake, no Nagle, and no pacing.
+//! A stream: its sender and its receiver, and the segments between them.
 
+use crate::frame::{Frame, Kind};
+use crate::receiver::Receiver;
+use crate::sender::{Send, Sender};
+use crate::tcp::{self, Segment};
+use fairlane_core::packet::Mac;
 use fairlane_core::time::Nanos;
-use std::collections::{BTreeSet, VecDeque};
 
-/// The first window, in segments (RFC 6928).
-const FIRST_WINDOW: f64 = 10.0;
-
-/// How much further a segment must be before an earlier one counts as lost.
-const REORDERING: u32 = 3;
-
-/// The shortest time-out, as Linux has it, and the first one (RFC 6298, 2.1).
-const SHORTEST_TIMEOUT: Nanos = Nanos::from_millis(200);
-const FIRST_TIMEOUT: Nanos = Nanos::from_millis(1000);
-const LONGEST_TIMEOUT: Nanos = Nanos::from_millis(60_000);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Segment {
-    Flies(Nanos),
-    Lost,
-    Arrived,
-}
-
-/// Both ends of a stream. Numbers count segments.
+/// Both ends of a stream.
 pub(crate) struct Stream {
-    /// Most segments in flight.
-    most: f64,
-    window: f64,
-    /// The window from which on it grows slowly.
-    threshold: f64,
-    /// Segments from the oldest that is not known to have arrived.
-    segments: VecDeque<Segment>,
-    oldest: u32,
-    flying: u32,
-    /// The oldest that may have to be sent again.
-    again: u32,
-    lost: u32,
-    /// The window was halved for losses before this number.
-    recover: u32,
-    /// Segments to send altogether; no end if absent.
-    pub supply: Option<u32>,
-    /// The smoothed round trip and its variation, in nanoseconds.
-    trip: Option<(f64, f64)>,
-    backoff: u32,
-    /// When anything arrived last, or the stream started to wait.
-    progress: Nanos,
-    /// Retransmitted segments.
-    pub retransmitted: u64,
-    /// The receiver: all before this arrived, and these after it.
-    expected: u32,
-    ahead: BTreeSet<u32>,
-    unanswered: u32,
+    flow: u32,
+    /// Addresses of both.
+    macs: (Mac, Mac),
+    /// Bytes of data in each segment.
+    payload: u32,
+    pub sender: Sender,
+    receiver: Receiver,
+    /// The number of the sender's connection, and of the receiver's.
+    connection: u16,
+    received: u16,
 }
 
 impl Stream {
-    /// A stream that has at most this many segments in flight.
-    pub(crate) fn new(most: u32, supply: Option<u32>) -> Stream {
-        Stream {
-            most: f64::from(most.max(1)),
-            window: FIRST_WINDOW.min(f64::from(most.max(1))),
-            threshold: f64::INFINITY,
-            segments: VecDeque::new(),
-            oldest: 0,
-            flying: 0,
-            again: 0,
-            lost: 0,
-            recover: 0,
-            supply,
-            trip: None,
-            backoff: 0,
-            progress: Nanos(0),
-            retransmitted: 0,
-            expected: 0,
-            ahead: BTreeSet::new(),
-            unanswered: 0,
+    /// A stream of a flow, in frames of so many bytes, with at most `window` bytes in flight and so many to send.
+    pub(crate) fn new(flow: u32, macs: (Mac, Mac), frame: u32, window: u64, bytes: Option<u64>) -> Stream {
+        let payload = frame.max(tcp::SHORTEST) - tcp::HEADERS;
+        let window = window.clamp(payload.into(), tcp::LARGEST_WINDOW);
+        let supply = bytes.map(|bytes| segments(bytes, payload));
+        let (sender, receiver) = (Sender::new(supply), Receiver::new(window));
+        Stream { flow, macs, payload, sender, receiver, connection: 1, received: 0 }
+    }
+
+    /// Has so many bytes to send, on a connection of its own or on the present one.
+    pub(crate) fn add(&mut self, bytes: u64, anew: bool, now: Nanos) {
+        if anew {
+            self.connection = self.connection.checked_add(1).unwrap_or(1);
         }
+        self.sender.add(segments(bytes, self.payload), anew, now);
     }
 
-    fn next(&self) -> u32 {
-        self.oldest + self.segments.len() as u32
+    /// Whether the receiver has all that the sender has had to send.
+    pub(crate) fn is_received(&self) -> bool {
+        self.received == self.connection && self.sender.supply.is_some_and(|supply| self.receiver.expected() >= supply)
     }
 
-    fn has_more(&self) -> bool {
-        self.lost > 0 || self.supply.is_none_or(|supply| self.next() < supply)
+    /// The next frame, if the sender may send one now.
+    pub(crate) fn send(&mut self, now: Nanos) -> Option<Frame> {
+        let (kind, number) = match self.sender.send(now)? {
+            Send::Open => (Kind::Open, None),
+            Send::Segment(number, false) => (Kind::Data, Some(number)),
+            Send::Segment(number, true) => (Kind::Last, Some(number)),
+        };
+        let sequence = number.map_or(0, |number| self.sequence(number));
+        Some(self.frame(kind, sequence, number.map_or(0, |_| self.payload), now))
     }
 
-    fn window_open(&self) -> bool {
-        f64::from(self.flying) + 1.0 <= self.window
+    /// The end of the sender's connection.
+    pub(crate) fn close(&self, now: Nanos) -> Frame {
+        self.frame(Kind::Close, self.sequence(self.sender.oldest()), 0, now)
     }
 
-    /// Whether all of its supply arrived.
-    pub(crate) fn is_done(&self) -> bool {
-        self.supply.is_some_and(|supply| self.oldest >= supply)
+    fn frame(&self, kind: Kind, sequence: u32, payload: u32, now: Nanos) -> Frame {
+        let segment = Segment {
+            kind,
+            flow: self.flow,
+            connection: self.connection,
+            sequence,
+            acknowledgement: u32::from(kind != Kind::Open),
+            window: u16::MAX.into(),
+            stamps: (Segment::stamp(now), 0),
+            selective: None,
+            payload,
+        };
+        segment.frame(self.macs, self.payload)
     }
 
-    /// The number of the segment to send now, and whether it is the last one for now. None if the window is closed.
-    pub(crate) fn send(&mut self, now: Nanos) -> Option<(u32, bool)> {
-        if !self.window_open() || !self.has_more() {
+    /// A segment arrives at the receiver. Returns its answer.
+    pub(crate) fn receive(&mut self, segment: &Segment, now: Nanos) -> Option<Frame> {
+        if segment.kind == Kind::Open && segment.connection != self.received {
+            self.received = segment.connection;
+            self.receiver.open();
+        }
+        if segment.connection != self.received {
             return None;
         }
-        if self.flying == 0 {
-            self.progress = now;
-        }
-        let number = if self.lost > 0 {
-            self.again = self.again.max(self.oldest);
-            while self.segments[(self.again - self.oldest) as usize] != Segment::Lost {
-                self.again += 1;
-            }
-            self.segments[(self.again - self.oldest) as usize] = Segment::Flies(now);
-            self.lost -= 1;
-            self.retransmitted += 1;
-            self.again
-        } else {
-            self.segments.push_back(Segment::Flies(now));
-            self.next() - 1
+        let before = self.receiver.expected();
+        let number = self.number(segment.sequence.wrapping_add(segment.payload), before).wrapping_sub(1);
+        let answers = match segment.kind {
+            Kind::Open | Kind::Close => true,
+            // Parts of a segment, but the last one.
+            _ if self.sequence(number.wrapping_add(1)) != segment.sequence.wrapping_add(segment.payload) => false,
+            kind => self.receiver.receive(number, self.payload, kind == Kind::Last),
         };
-        self.flying += 1;
-        Some((number, !self.window_open() || !self.has_more()))
+        let expected = self.receiver.expected();
+        let is_ahead = segment.payload > 0 && number.wrapping_sub(expected) as i32 >= 0;
+        let answer = Segment {
+            kind: if segment.kind == Kind::Open { Kind::Opened } else { Kind::Answer },
+            flow: self.flow,
+            connection: self.received,
+            sequence: u32::from(segment.kind != Kind::Open),
+            acknowledgement: self.sequence(expected).wrapping_add(u32::from(segment.kind == Kind::Close)),
+            window: self.receiver.window(),
+            stamps: (Segment::stamp(now), segment.stamps.0),
+            selective: is_ahead.then(|| (self.sequence(number), self.sequence(number + 1))),
+            payload: 0,
+        };
+        answers.then(|| answer.frame((self.macs.1, self.macs.0), self.payload))
     }
 
-    /// A segment arrived at the receiver. Returns whether it answers, and up to which number all arrived.
-    pub(crate) fn receive(&mut self, number: u32, is_last: bool) -> Option<u32> {
-        let in_order = number == self.expected && self.ahead.is_empty();
-        if number == self.expected {
-            self.expected += 1;
-            while self.ahead.remove(&self.expected) {
-                self.expected += 1;
-            }
-        } else if number > self.expected {
-            self.ahead.insert(number);
+    /// An answer arrives at the sender.
+    pub(crate) fn answer(&mut self, segment: &Segment, now: Nanos) {
+        if segment.connection != self.connection {
+            return;
         }
-        self.unanswered += 1;
-        (!in_order || is_last || self.unanswered >= 2).then(|| {
-            self.unanswered = 0;
-            self.expected
-        })
-    }
-
-    /// An answer arrived: all before `before` arrived, and the segment `number`, which was sent at `sent`.
-    pub(crate) fn answer(&mut self, before: u32, number: u32, sent: Nanos, now: Nanos) {
-        self.measure(now.since(sent));
-        (self.progress, self.backoff) = (now, 0);
-        let mut arrived = self.arrive(number);
-        while self.oldest < before && !self.segments.is_empty() {
-            arrived += self.arrive(self.oldest);
-            self.segments.pop_front();
-            self.oldest += 1;
+        let sent = Nanos(u64::from(segment.stamps.1) * 1000);
+        if segment.kind == Kind::Opened {
+            self.sender.opened(sent, now);
         }
-        while self.segments.front() == Some(&Segment::Arrived) {
-            self.segments.pop_front();
-            self.oldest += 1;
-        }
-        self.grow(arrived);
-        self.find_lost(number, sent);
-    }
-
-    /// A segment is known to have arrived. Returns how many are new to that.
-    fn arrive(&mut self, number: u32) -> u32 {
-        let Some(place) = number.checked_sub(self.oldest) else { return 0 };
-        let Some(segment) = self.segments.get_mut(place as usize) else { return 0 };
-        match std::mem::replace(segment, Segment::Arrived) {
-            Segment::Flies(_) => self.flying -= 1,
-            Segment::Lost => self.lost -= 1,
-            Segment::Arrived => return 0,
-        }
-        1
-    }
-
-    fn grow(&mut self, arrived: u32) {
-        let arrived = f64::from(arrived);
-        self.window += if self.window < self.threshold { arrived } else { arrived / self.window };
-        self.window = self.window.min(self.most);
-    }
-
-    /// Finds segments that were sent before one that arrived, and are well before it.
-    fn find_lost(&mut self, arrived: u32, sent: Nanos) {
-        let Some(before) = arrived.checked_sub(self.oldest + REORDERING - 1) else { return };
-        let mut newest = None;
-        for (segment, number) in self.segments.iter_mut().take(before as usize).zip(self.oldest..) {
-            if matches!(segment, Segment::Flies(at) if *at < sent) {
-                *segment = Segment::Lost;
-                (self.lost, self.flying) = (self.lost + 1, self.flying - 1);
-                self.again = self.again.min(number);
-                newest = Some(number);
-            }
-        }
-        if newest.is_some_and(|newest| newest >= self.recover) {
-            self.threshold = (self.window / 2.0).max(2.0);
-            (self.window, self.recover) = (self.threshold, self.next());
+        let before = self.number(segment.acknowledgement, self.sender.oldest());
+        self.sender.allow(before.saturating_add((segment.window / u64::from(self.payload)) as u32));
+        if segment.kind == Kind::Answer {
+            let named = segment.selective.map(|(start, _)| self.number(start, before));
+            self.sender.answer(before, named, sent, now);
         }
     }
 
-    fn measure(&mut self, trip: Nanos) {
-        let trip = trip.0 as f64;
-        self.trip = Some(match self.trip {
-            None => (trip, trip / 2.0),
-            Some((mean, variation)) => (0.875 * mean + 0.125 * trip, 0.75 * variation + 0.25 * (mean - trip).abs()),
-        });
+    /// The sequence number of a segment.
+    fn sequence(&self, number: u32) -> u32 {
+        number.wrapping_mul(self.payload).wrapping_add(1)
     }
 
-    /// When nothing was heard for too long; none if nothing flies.
-    pub(crate) fn timeout(&self) -> Option<Nanos> {
-        let base = self
-            .trip
-            .map_or(FIRST_TIMEOUT, |(mean, variation)| Nanos((mean + 4.0 * variation) as u64).max(SHORTEST_TIMEOUT));
-        let wait = Nanos(base.0 << self.backoff.min(8)).min(LONGEST_TIMEOUT);
-        (self.flying > 0).then(|| self.progress + wait)
+    /// The number of the segment at a sequence number that is near a number's.
+    fn number(&self, sequence: u32, near: u32) -> u32 {
+        let distance = sequence.wrapping_sub(self.sequence(near)) as i32;
+        near.saturating_add_signed(distance.div_euclid(self.payload as i32))
     }
+}
 
-    /// Nothing was heard for too long: all that flies is lost.
-    pub(crate) fn expire(&mut self, now: Nanos) {
-        self.threshold = (self.window / 2.0).max(2.0);
-        self.window = 1.0;
-        self.backoff += 1;
-        self.progress = now;
-        for segment in &mut self.segments {
-            if matches!(segment, Segment::Flies(_)) {
-                *segment = Segment::Lost;
-                (self.lost, self.flying) = (self.lost + 1, self.flying - 1);
-            }
-        }
-        (self.again, self.recover) = (self.oldest, self.next());
-    }
+/// How many segments bytes make.
+fn segments(bytes: u64, payload: u32) -> u32 {
+    u32::try_from(bytes.div_ceil(payload.into())).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -232,55 +148,78 @@ mod tests {
     use proptest::prelude::*;
     use rand::rngs::StdRng;
     use rand::{RngExt, SeedableRng};
+    use std::collections::VecDeque;
+
+    const MACS: (Mac, Mac) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+
+    fn segment(frame: &Frame) -> Segment {
+        frame.segment().expect("a stream's frames are segments")
+    }
 
     proptest! {
-        /// Over a path that loses any of the segments and answers, everything arrives, and the window stays within its bound.
+        /// Over a path that loses any of the segments and answers, everything arrives, on each of several connections, and the sender
+        /// keeps to the receiver's window.
         #[test]
-        fn everything_arrives(seed: u64, loss in 0.0..0.5, most in 1u32..50, supply in 1u32..300) {
-            let mut stream = Stream::new(most, Some(supply));
+        fn everything_arrives(seed: u64, loss in 0.0..0.5, window in 1000u64..50_000, bytes in 1u64..300_000, anew: bool) {
+            let mut stream = Stream::new(7, MACS, 1066, window, Some(0));
             let mut random = StdRng::seed_from_u64(seed);
             let mut is_lost = || random.random::<f64>() < loss;
             let (mut now, mut path) = (Nanos(0), VecDeque::new());
-            for _ in 0..100_000 {
-                now += Nanos::from_micros(100);
-                while let Some((number, is_last)) = stream.send(now) {
-                    prop_assert!(stream.flying <= most);
-                    if !is_lost() {
-                        path.push_back((number, is_last, now));
-                    }
-                }
-                match path.pop_front() {
-                    Some((number, is_last, sent)) => {
-                        if let Some(before) = stream.receive(number, is_last).filter(|_| !is_lost()) {
-                            stream.answer(before, number, sent, now);
+            for transfer in 0..3 {
+                stream.add(bytes, anew && transfer > 0, now);
+                for _ in 0..100_000 {
+                    now += Nanos::from_micros(100);
+                    while let Some(frame) = stream.send(now) {
+                        let sent = segment(&frame);
+                        if sent.payload > 0 {
+                            let beyond = stream.number(sent.sequence, stream.receiver.expected());
+                            let edge = stream.receiver.expected() + (stream.receiver.window() / 1000) as u32;
+                            prop_assert!(beyond <= edge.max(1), "{beyond} is beyond {edge}");
+                        }
+                        if !is_lost() {
+                            path.push_back(sent);
                         }
                     }
-                    None => match stream.timeout() {
-                        Some(at) => {
-                            now = now.max(at);
-                            stream.expire(now);
+                    match path.pop_front() {
+                        Some(sent) => {
+                            if let Some(answer) = stream.receive(&sent, now).filter(|_| !is_lost()) {
+                                stream.answer(&segment(&answer), now);
+                            }
                         }
-                        None => break,
-                    },
+                        None => match stream.sender.timeout() {
+                            Some(at) => {
+                                now = now.max(at);
+                                stream.sender.expire(now);
+                            }
+                            None => break,
+                        },
+                    }
                 }
+                prop_assert!(stream.sender.is_done() && stream.is_received(), "{} of {bytes}", stream.sender.oldest());
             }
-            prop_assert!(stream.is_done(), "{} of {supply}", stream.oldest);
-            prop_assert_eq!((stream.flying, stream.lost), (0, 0));
         }
     }
 
     #[test]
     fn a_loss_halves_the_window_once() {
-        let mut stream = Stream::new(1000, None);
-        let sent: Vec<u32> = std::iter::from_fn(|| stream.send(Nanos(1))).map(|(number, _)| number).collect();
-        assert_eq!(sent, (0..10).collect::<Vec<_>>());
-        for number in 2..10 {
-            let before = stream.receive(number, false).unwrap();
-            stream.answer(before, number, Nanos(1 + u64::from(number)), Nanos(1000));
+        let mut stream = Stream::new(0, MACS, 1066, 1 << 20, None);
+        let open = segment(&stream.send(Nanos(0)).unwrap());
+        let opened = segment(&stream.receive(&open, Nanos(1)).unwrap());
+        stream.answer(&opened, Nanos(1));
+        let at = |millis| Nanos::from_millis(millis);
+        let sent: Vec<Segment> = std::iter::from_fn(|| stream.send(at(1))).map(|frame| segment(&frame)).collect();
+        assert_eq!(
+            sent.iter().map(|sent| stream.number(sent.sequence, 0)).collect::<Vec<_>>(),
+            (0..10).collect::<Vec<_>>()
+        );
+        // They were sent one after another.
+        for (sent, millis) in sent[2..].iter().zip(2..) {
+            let sent = Segment { stamps: (Segment::stamp(at(millis)), 0), ..*sent };
+            let answer = segment(&stream.receive(&sent, at(20)).unwrap());
+            stream.answer(&answer, at(20));
         }
-        assert_eq!(stream.lost, 2);
-        assert!(stream.window < 8.0 && stream.window >= 5.0, "{}", stream.window);
-        assert_eq!(stream.send(Nanos(1001)), Some((0, false)));
-        assert_eq!(stream.retransmitted, 1);
+        let again = segment(&stream.send(at(21)).unwrap());
+        assert_eq!((stream.number(again.sequence, 0), stream.sender.retransmitted), (0, 1));
+        assert!((5.0..8.0).contains(&stream.sender.window()), "{}", stream.sender.window());
     }
 }

@@ -128,7 +128,7 @@ impl Sink for Uplink {
         for index in frames.clone() {
             let bytes = batch.bytes(index) as u32;
             let Some(left) = wire.outward.send(bytes, now) else { break };
-            wire.left.extend(Frame::read(batch.head(index), bytes.into()).map(|frame| (left, frame)));
+            wire.left.push((left, Frame::read(batch.head(index), bytes.into())));
             accepted += 1;
         }
         let done = frames.start..frames.start + accepted;

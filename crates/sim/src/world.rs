@@ -1,6 +1,7 @@
 //! A running simulation: events in the order of their times.
 
 mod fabric;
+mod streams;
 
 use crate::Error;
 use crate::card::{Marks, Rings, Shared};
@@ -18,12 +19,10 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
+use tempfile::TempDir;
 
 /// Frames that wait in a guest in front of its card, as Linux has it (`txqueuelen`).
 const GUEST_QUEUE: usize = 1000;
-
-/// Bytes of a stream's acknowledgement.
-const ACKNOWLEDGEMENT: u32 = 66;
 
 /// Rate of a line that has none, in bits a second.
 const UNLIMITED: u64 = 1 << 50;
@@ -86,6 +85,8 @@ pub(crate) struct World<'a> {
     burst: Box<Burst>,
     poller: Poller,
     taken: Vec<Frame>,
+    /// Files of early ack, which nothing of this host uses.
+    _files: TempDir,
 }
 
 /// The address of a place.
@@ -108,11 +109,13 @@ impl<'a> World<'a> {
     /// # Errors
     /// Its policies cannot be opened, or the system has no more descriptors.
     pub(crate) fn new(scenario: &'a Scenario) -> Result<World<'a>, Error> {
+        let files = tempfile::tempdir()?;
         let mut hosts = Vec::new();
         let mut guests = Vec::new();
         let mut macs = Vec::new();
         for (index, host) in scenario.hosts.iter().enumerate() {
             let mut host = host.clone();
+            host.policy.control = files.path().join(index.to_string());
             let first = guests.len();
             let marks = Marks::new(host.policy.vifs.len());
             for (port, vif) in host.policy.vifs.iter_mut().filter(|vif| vif.link == host.link.name).enumerate() {
@@ -155,11 +158,12 @@ impl<'a> World<'a> {
             burst: Burst::new(),
             poller: Poller::new()?,
             taken: Vec::new(),
+            _files: files,
         };
         for (index, traffic) in scenario.traffic.iter().enumerate() {
             for (from, to) in &traffic.flows {
                 let macs = (mac_of(&macs, *from), mac_of(&macs, *to));
-                let mut flow = Flow::new(index, traffic, (*from, *to), macs);
+                let mut flow = Flow::new(world.flows.len() as u32, index, traffic, (*from, *to), macs);
                 flow.spread(traffic, &mut world.random);
                 world.flows.push(flow);
             }
@@ -272,7 +276,7 @@ impl<'a> World<'a> {
     fn heading(&self, frame: &Frame) -> Place {
         let content = frame.content();
         let flow = &self.flows[content.flow as usize];
-        if content.kind == Kind::Answer { flow.from } else { flow.to }
+        if content.kind.is_back() { flow.from } else { flow.to }
     }
 
     /// A worker runs one round.
@@ -369,14 +373,8 @@ impl<'a> World<'a> {
         let flow = &mut self.flows[id as usize];
         let index = flow.traffic;
         let frame = flow.pull(&self.scenario.traffic[index], id, self.now)?;
-        self.made(index, true);
-        let flow = &mut self.flows[id as usize];
-        if let Some(at) =
-            flow.stream.as_ref().and_then(|stream| stream.timeout()).filter(|_| flow.timer == Nanos::NEVER)
-        {
-            flow.timer = at;
-            self.at(at, What::Timeout(id));
-        }
+        self.made(index, !matches!(frame.content().kind, Kind::Open | Kind::Close));
+        self.arm(id);
         Some(frame)
     }
 
@@ -403,8 +401,13 @@ impl<'a> World<'a> {
                 self.enlist(id, from);
                 self.pump(id);
             }
+            Source::Transfer { bytes, anew, .. } => {
+                self.begin_transfer(id, bytes, anew);
+                self.enlist(id, from);
+                self.pump(id);
+            }
             Source::Incast { bytes, interval, .. } => {
-                self.start_round(id, index, bytes.div_ceil(traffic.frame.into()) as u32);
+                self.start_round(id, index, bytes);
                 self.enlist(id, from);
                 self.pump(id);
                 if self.now + interval < traffic.time.1 {
@@ -421,18 +424,6 @@ impl<'a> World<'a> {
                     self.at(due, What::Source(id));
                 }
             }
-        }
-    }
-
-    fn start_round(&mut self, id: u32, traffic: usize, segments: u32) {
-        let round = &mut self.rounds[traffic];
-        if round.0 != self.now || round.1 == 0 {
-            self.tallies[traffic].late += round.1 as u64;
-            *round = (self.now, 0);
-        }
-        round.1 += 1;
-        if let Some(stream) = &mut self.flows[id as usize].stream {
-            stream.supply = stream.supply.map(|supply| supply + segments);
         }
     }
 
@@ -502,72 +493,39 @@ impl<'a> World<'a> {
     /// A frame arrives at a place.
     fn deliver(&mut self, frame: Frame, place: Place) {
         let content = frame.content();
-        let flow = &mut self.flows[content.flow as usize];
+        let flow = &self.flows[content.flow as usize];
         let (from, to, index) = (flow.from, flow.to, flow.traffic);
-        let traffic = &self.scenario.traffic[index];
+        // A copy that was flooded.
+        let is_here = place == if content.kind.is_back() { from } else { to };
         match content.kind {
             Kind::Hello => self.tallies[index].arrived += 1,
-            Kind::Data | Kind::Last if place == to => {
-                let answer = match (&mut flow.stream, traffic.source) {
-                    (Some(stream), _) => stream
-                        .receive(content.number, content.kind == Kind::Last)
-                        .map(|before| flow.answer(content, before, ACKNOWLEDGEMENT)),
-                    (None, Source::Requests { .. }) => Some(flow.answer(content, 0, frame.len)),
-                    _ => None,
-                };
+            _ if !is_here => {}
+            _ if flow.stream.is_some() => self.segment(&frame),
+            Kind::Answer => {
+                self.tallies[index].arrived += 1;
+                self.answered(content, index);
+            }
+            _ => {
+                let is_request = matches!(self.scenario.traffic[index].source, Source::Requests { .. });
+                let answer = is_request.then(|| flow.answer(content, frame.len));
                 self.count(&frame, self.now);
                 if let Some(answer) = answer {
                     self.made(index, false);
                     self.transmit(answer, to);
                 }
             }
-            Kind::Answer if place == from => {
-                self.tallies[index].arrived += 1;
-                self.answered(content, index);
-            }
-            // A copy that was flooded.
-            Kind::Data | Kind::Last | Kind::Answer => {}
         }
     }
 
-    /// A flow's sender gets an answer.
+    /// A request is answered.
     fn answered(&mut self, content: Content, index: usize) {
-        let flow = &mut self.flows[content.flow as usize];
         let trip = self.now.since(content.sent);
         let tally = &mut self.tallies[index];
-        let Some(stream) = &mut flow.stream else {
-            if content.sent >= self.scenario.settle {
-                let _ = tally.trips.record(trip.0);
-            }
-            if self.scenario.traffic[index].flows.len() == 1 {
-                tally.answered.push((content.answers, trip));
-            }
-            return;
-        };
-        let was_done = stream.is_done();
-        stream.answer(content.number, content.answers, content.sent, self.now);
-        if stream.is_done() && !was_done && matches!(self.scenario.traffic[index].source, Source::Incast { .. }) {
-            let (start, left) = &mut self.rounds[index];
-            *left = left.saturating_sub(1);
-            if *left == 0 && *start >= self.scenario.settle {
-                let _ = tally.trips.record(self.now.since(*start).0);
-            }
+        if content.sent >= self.scenario.settle {
+            let _ = tally.trips.record(trip.0);
         }
-        self.pump(content.flow);
-    }
-
-    /// Looks whether a stream has waited for too long.
-    fn timeout(&mut self, id: u32) {
-        let flow = &mut self.flows[id as usize];
-        flow.timer = Nanos::NEVER;
-        let Some(stream) = &mut flow.stream else { return };
-        let Some(at) = stream.timeout() else { return };
-        if at <= self.now {
-            stream.expire(self.now);
-            self.pump(id);
-        } else {
-            flow.timer = at;
-            self.at(at, What::Timeout(id));
+        if self.scenario.traffic[index].flows.len() == 1 {
+            tally.answered.push((content.answers, trip));
         }
     }
 }

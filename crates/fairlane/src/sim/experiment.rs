@@ -51,8 +51,7 @@ impl Simulation {
     fn of(case: &Case, plan: &Plan, surroundings: &Surroundings) -> anyhow::Result<Simulation> {
         let topology = &case.topology;
         let policy = Policy::parse("the lab's policy", &machine::policy(topology));
-        let mut policy = policy.map_err(|wrong| anyhow::anyhow!("{}", wrong[0]))?;
-        policy.control = "/dev/null/simulation".into();
+        let policy = policy.map_err(|wrong| anyhow::anyhow!("{}", wrong[0]))?;
         let slice = Nanos::from_millis(topology.slice_ms.unwrap_or(30).into());
         let guest = |number: usize| {
             let waits = case.background.waits.contains(&number);

@@ -95,6 +95,8 @@ pub(super) struct TrafficKeys {
     pub interval: Option<Spanned<Length>>,
     pub window: Option<Spanned<Size>>,
     pub bytes: Option<Spanned<Size>>,
+    pub pause: Option<Spanned<Length>>,
+    pub persistent: Option<Spanned<bool>>,
 }
 
 /// A duration.

@@ -56,7 +56,7 @@ fn read_file(
                 problems.add(policy.span(), "a wire is not simulated: give each link a tap or a card as its uplink");
                 return None;
             }
-            Some((prepared(parsed), HashMap::new()))
+            Some((parsed, HashMap::new()))
         }
         Err(wrong) => {
             of_others.extend(wrong);
@@ -126,7 +126,7 @@ fn read_parts(keys: &HostKeys, problems: &mut Problems) -> Option<Read> {
         }
     }
     match Policy::parse("plan", &text.text) {
-        Ok(policy) if policy.links.iter().all(|link| is_simulated(&link.uplink)) => Some((prepared(policy), templates)),
+        Ok(policy) if policy.links.iter().all(|link| is_simulated(&link.uplink)) => Some((policy, templates)),
         Ok(_) => {
             problems.add(link.span(), "a wire is not simulated: leave the uplink out");
             None
@@ -144,12 +144,4 @@ fn read_parts(keys: &HostKeys, problems: &mut Problems) -> Option<Read> {
             None
         }
     }
-}
-
-/// The policy as it is simulated: without early ack, and with a control socket that cannot be, so that nothing of this host is
-/// touched.
-fn prepared(mut policy: Policy) -> Policy {
-    policy.control = "/dev/null/simulation".into();
-    policy.vifs.iter_mut().for_each(|vif| vif.early_ack = fairlane_core::ack::Mode::Off);
-    policy
 }

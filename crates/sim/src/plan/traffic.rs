@@ -4,7 +4,8 @@ use super::file::TrafficKeys;
 use super::{Place, find};
 use crate::frame::{LONGEST, SHORTEST};
 use crate::scenario::{self, Source, Traffic};
-use fairlane_core::time::Nanos;
+use crate::tcp;
+use fairlane_core::time::{Nanos, SECOND};
 use fairlane_policy::problem::{Problems, unknown_name};
 use toml::Spanned;
 
@@ -12,13 +13,14 @@ use toml::Spanned;
 const OUTSIDE: &str = "outside";
 
 /// Kinds, and the keys that each needs and may have.
-const KINDS: [(&str, &[&str], &[&str]); 7] = [
+const KINDS: [(&str, &[&str], &[&str]); 8] = [
     ("constant", &["rate"], &[]),
     ("poisson", &["rate"], &[]),
     ("on-off", &["rate", "on", "off"], &[]),
     ("flood", &[], &[]),
     ("requests", &["interval"], &[]),
     ("stream", &[], &["window", "bytes"]),
+    ("transfer", &["bytes", "pause"], &["window", "persistent"]),
     ("incast", &["bytes", "interval"], &["window"]),
 ];
 
@@ -40,6 +42,15 @@ pub(super) fn read(
     let frame = keys.frame.as_ref().map_or(1514, |frame| *frame.get_ref());
     if let Some(key) = keys.frame.as_ref().filter(|_| !(SHORTEST..=LONGEST).contains(&frame)) {
         problems.add(key.span(), format!("frame must be {SHORTEST} to {LONGEST} bytes, not {frame}"));
+    }
+    if source.is_stream() && frame < tcp::SHORTEST {
+        let kind = keys.kind.get_ref();
+        problems
+            .add(span.clone(), format!("frame must be {} bytes or more for kind `{kind}`, not {frame}", tcp::SHORTEST));
+    }
+    if source.is_stream() && end > tcp::LONGEST {
+        problems
+            .add(keys.kind.span(), format!("a simulation with streams must be at most {} s", tcp::LONGEST.0 / SECOND));
     }
     let loss = keys.loss.as_ref().map_or(0.0, |loss| *loss.get_ref());
     if let Some(key) = keys.loss.as_ref().filter(|_| !(0.0..1.0).contains(&loss)) {
@@ -75,6 +86,8 @@ fn read_source(keys: &TrafficKeys, problems: &mut Problems) -> Option<Source> {
         ("interval", keys.interval.as_ref().map(Spanned::span)),
         ("window", keys.window.as_ref().map(Spanned::span)),
         ("bytes", keys.bytes.as_ref().map(Spanned::span)),
+        ("pause", keys.pause.as_ref().map(Spanned::span)),
+        ("persistent", keys.persistent.as_ref().map(Spanned::span)),
     ];
     let mut is_right = true;
     for (key, span) in given {
@@ -111,6 +124,10 @@ fn read_source(keys: &TrafficKeys, problems: &mut Problems) -> Option<Source> {
         "flood" => Source::Flood,
         "requests" => Source::Requests { interval },
         "stream" => Source::Stream { window, bytes },
+        "transfer" => {
+            let anew = keys.persistent.as_ref().is_none_or(|persistent| !persistent.get_ref());
+            Source::Transfer { bytes: bytes.unwrap_or(0), pause: length(&keys.pause), anew, window }
+        }
         _ => Source::Incast { bytes: bytes.unwrap_or(0), interval, window },
     })
 }

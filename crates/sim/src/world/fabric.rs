@@ -33,8 +33,8 @@ impl World<'_> {
     /// Whether nothing follows from a frame's arrival.
     fn is_passive(&self, frame: &Frame) -> bool {
         let traffic = self.flows[frame.content().flow as usize].traffic;
-        let source = self.scenario.traffic[traffic].source;
-        !matches!(source, Source::Requests { .. } | Source::Stream { .. } | Source::Incast { .. })
+        let source = &self.scenario.traffic[traffic].source;
+        !matches!(source, Source::Requests { .. }) && !source.is_stream()
     }
 
     /// A frame enters the fabric.

@@ -17,6 +17,12 @@ fn source() -> impl Strategy<Value = Source> {
         }),
         (1u64..50).prop_map(|interval| Source::Requests { interval: Nanos::from_millis(interval) }),
         (10u64..1000).prop_map(|window| Source::Stream { window: window << 10, bytes: None }),
+        (1u64..100_000, 1u64..50, any::<bool>()).prop_map(|(bytes, pause, anew)| Source::Transfer {
+            bytes,
+            pause: Nanos::from_millis(pause),
+            anew,
+            window: 1 << 20
+        }),
     ]
 }
 

@@ -1,0 +1,294 @@
+//! A stream's sender, simplified TCP: every acknowledgement names a segment that arrived, the one that it answers or the last in order
+//! (RFC 2018 without its limits); a segment is lost once one that was sent later and is three numbers further arrived (RFC 8985's rule
+//! and RFC 5681's distance); the window grows and halves as in RFC 5681, and begins anew after a pause (RFC 5681, 4.1); nothing arrives
+//! within a time-out of RFC 6298, and the window is one segment again. No Nagle, and no pacing.
+
+use fairlane_core::time::Nanos;
+use std::collections::VecDeque;
+
+/// The first window, in segments (RFC 6928).
+const FIRST_WINDOW: f64 = 10.0;
+
+/// How much further a segment must be before an earlier one counts as lost.
+const REORDERING: u32 = 3;
+
+/// The shortest time-out, as Linux has it, and the first one (RFC 6298, 2.1).
+const SHORTEST_TIMEOUT: Nanos = Nanos::from_millis(200);
+const FIRST_TIMEOUT: Nanos = Nanos::from_millis(1000);
+const LONGEST_TIMEOUT: Nanos = Nanos::from_millis(60_000);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Segment {
+    Flies(Nanos),
+    Lost,
+    Arrived,
+}
+
+/// Whether there is a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed,
+    Opens,
+    Open,
+}
+
+/// What a sender sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Send {
+    /// The beginning of a connection.
+    Open,
+    /// The segment with this number, and whether it is the last one for now.
+    Segment(u32, bool),
+}
+
+/// A stream's sender. Numbers count segments.
+pub(crate) struct Sender {
+    state: State,
+    window: f64,
+    /// The first number beyond what the receiver allows.
+    edge: u32,
+    /// The window from which on it grows slowly.
+    threshold: f64,
+    /// Segments from the oldest that is not known to have arrived.
+    segments: VecDeque<Segment>,
+    oldest: u32,
+    flying: u32,
+    /// The oldest that may have to be sent again.
+    again: u32,
+    lost: u32,
+    /// The window was halved for losses before this number.
+    recover: u32,
+    /// Segments to send altogether; no end if absent.
+    pub supply: Option<u32>,
+    /// The smoothed round trip and its variation, in nanoseconds.
+    trip: Option<(f64, f64)>,
+    backoff: u32,
+    /// When anything arrived last, or the stream started to wait.
+    progress: Nanos,
+    /// Retransmitted segments.
+    pub retransmitted: u64,
+}
+
+impl Sender {
+    /// A sender without a connection, with so many segments to send altogether.
+    pub(crate) fn new(supply: Option<u32>) -> Sender {
+        Sender {
+            state: State::Closed,
+            window: FIRST_WINDOW,
+            edge: 0,
+            threshold: f64::INFINITY,
+            segments: VecDeque::new(),
+            oldest: 0,
+            flying: 0,
+            again: 0,
+            lost: 0,
+            recover: 0,
+            supply,
+            trip: None,
+            backoff: 0,
+            progress: Nanos(0),
+            retransmitted: 0,
+        }
+    }
+
+    /// Has so many more segments to send, on a connection of its own or on the present one.
+    pub(crate) fn add(&mut self, segments: u32, anew: bool, now: Nanos) {
+        if anew {
+            *self = Sender { retransmitted: self.retransmitted, ..Sender::new(Some(0)) };
+        } else if self.flying == 0 && now.since(self.progress) > self.wait() {
+            self.window = self.window.min(FIRST_WINDOW);
+        }
+        self.supply = self.supply.map(|supply| supply + segments);
+    }
+
+    /// Gives up: nothing more is sent.
+    pub(crate) fn stop(&mut self) {
+        *self = Sender { retransmitted: self.retransmitted, ..Sender::new(Some(0)) };
+    }
+
+    /// The oldest number that is not known to have arrived.
+    pub(crate) fn oldest(&self) -> u32 {
+        self.oldest
+    }
+
+    /// Segments that may fly.
+    #[cfg(test)]
+    pub(crate) fn window(&self) -> f64 {
+        self.window
+    }
+
+    /// The receiver takes numbers below this one.
+    pub(crate) fn allow(&mut self, edge: u32) {
+        self.edge = self.edge.max(edge);
+    }
+
+    /// The receiver agreed to the connection, the beginning of which was sent at `sent`.
+    pub(crate) fn opened(&mut self, sent: Nanos, now: Nanos) {
+        if self.state == State::Opens {
+            (self.state, self.backoff, self.progress) = (State::Open, 0, now);
+            self.measure(now.since(sent));
+        }
+    }
+
+    fn next(&self) -> u32 {
+        self.oldest + self.segments.len() as u32
+    }
+
+    fn has_more(&self) -> bool {
+        self.lost > 0 || self.supply.is_none_or(|supply| self.next() < supply)
+    }
+
+    /// Whether the receiver allows a new segment, or one is to be sent again.
+    fn is_allowed(&self) -> bool {
+        self.lost > 0 || self.next() < self.edge
+    }
+
+    fn may_send(&self) -> bool {
+        f64::from(self.flying) + 1.0 <= self.window && self.has_more() && self.is_allowed()
+    }
+
+    /// Whether all of its supply arrived.
+    pub(crate) fn is_done(&self) -> bool {
+        self.supply.is_some_and(|supply| self.oldest >= supply)
+    }
+
+    /// What to send now, if anything.
+    pub(crate) fn send(&mut self, now: Nanos) -> Option<Send> {
+        if self.state == State::Closed && self.has_more() {
+            (self.state, self.progress) = (State::Opens, now);
+            return Some(Send::Open);
+        }
+        if self.state != State::Open || !self.may_send() {
+            return None;
+        }
+        if self.flying == 0 {
+            self.progress = now;
+        }
+        let number = if self.lost > 0 {
+            self.again = self.again.max(self.oldest);
+            while self.segments[(self.again - self.oldest) as usize] != Segment::Lost {
+                self.again += 1;
+            }
+            self.segments[(self.again - self.oldest) as usize] = Segment::Flies(now);
+            self.lost -= 1;
+            self.retransmitted += 1;
+            self.again
+        } else {
+            self.segments.push_back(Segment::Flies(now));
+            self.next() - 1
+        };
+        self.flying += 1;
+        Some(Send::Segment(number, !self.may_send()))
+    }
+
+    /// An answer arrived: all before `before` arrived, and the segment `named`, and the last of them was sent at `sent`.
+    pub(crate) fn answer(&mut self, before: u32, named: Option<u32>, sent: Nanos, now: Nanos) {
+        (self.progress, self.backoff) = (now, 0);
+        let Some(newest) = named.or(before.checked_sub(1)) else { return };
+        self.measure(now.since(sent));
+        let mut arrived = self.arrive(newest);
+        while self.oldest < before && !self.segments.is_empty() {
+            arrived += self.arrive(self.oldest);
+            self.segments.pop_front();
+            self.oldest += 1;
+        }
+        while self.segments.front() == Some(&Segment::Arrived) {
+            self.segments.pop_front();
+            self.oldest += 1;
+        }
+        self.grow(arrived);
+        self.find_lost(newest, sent);
+    }
+
+    /// A segment is known to have arrived. Returns how many are new to that.
+    fn arrive(&mut self, number: u32) -> u32 {
+        let Some(place) = number.checked_sub(self.oldest) else { return 0 };
+        let Some(segment) = self.segments.get_mut(place as usize) else { return 0 };
+        match std::mem::replace(segment, Segment::Arrived) {
+            Segment::Flies(_) => self.flying -= 1,
+            Segment::Lost => self.lost -= 1,
+            Segment::Arrived => return 0,
+        }
+        1
+    }
+
+    fn grow(&mut self, arrived: u32) {
+        // Only a window that is used grows, as in Linux (`tcp_is_cwnd_limited`).
+        let flew = f64::from(self.flying + arrived);
+        let arrived = f64::from(arrived);
+        if self.window < self.threshold && self.window < 2.0 * flew {
+            self.window += arrived;
+        } else if self.window >= self.threshold && flew + 1.0 > self.window {
+            self.window += arrived / self.window;
+        }
+    }
+
+    /// Finds segments that were sent before one that arrived, and are well before it.
+    fn find_lost(&mut self, arrived: u32, sent: Nanos) {
+        let Some(before) = arrived.checked_sub(self.oldest + REORDERING - 1) else { return };
+        let mut newest = None;
+        for (segment, number) in self.segments.iter_mut().take(before as usize).zip(self.oldest..) {
+            if matches!(segment, Segment::Flies(at) if *at < sent) {
+                *segment = Segment::Lost;
+                (self.lost, self.flying) = (self.lost + 1, self.flying - 1);
+                self.again = self.again.min(number);
+                newest = Some(number);
+            }
+        }
+        if newest.is_some_and(|newest| newest >= self.recover) {
+            self.threshold = (self.window / 2.0).max(2.0);
+            (self.window, self.recover) = (self.threshold, self.next());
+        }
+    }
+
+    fn measure(&mut self, trip: Nanos) {
+        let trip = trip.0 as f64;
+        self.trip = Some(match self.trip {
+            None => (trip, trip / 2.0),
+            Some((mean, variation)) => (0.875 * mean + 0.125 * trip, 0.75 * variation + 0.25 * (mean - trip).abs()),
+        });
+    }
+
+    /// The time-out.
+    fn wait(&self) -> Nanos {
+        let base = self
+            .trip
+            .map_or(FIRST_TIMEOUT, |(mean, variation)| Nanos((mean + 4.0 * variation) as u64).max(SHORTEST_TIMEOUT));
+        Nanos(base.0 << self.backoff.min(8)).min(LONGEST_TIMEOUT)
+    }
+
+    /// When nothing was heard for too long; none if nothing is waited for.
+    pub(crate) fn timeout(&self) -> Option<Nanos> {
+        let is_shut = self.has_more() && !self.is_allowed();
+        let waits = match self.state {
+            State::Closed => false,
+            State::Opens => true,
+            State::Open => self.flying > 0 || is_shut,
+        };
+        waits.then(|| self.progress + self.wait())
+    }
+
+    /// Nothing was heard for too long: all that flies is lost. A receiver that allows nothing is asked with one segment (RFC 9293,
+    /// 3.8.6.1).
+    pub(crate) fn expire(&mut self, now: Nanos) {
+        self.backoff += 1;
+        self.progress = now;
+        if self.state == State::Opens {
+            self.state = State::Closed;
+            return;
+        }
+        if self.flying == 0 {
+            self.edge = self.edge.max(self.next() + 1);
+            return;
+        }
+        self.threshold = (self.window / 2.0).max(2.0);
+        self.window = 1.0;
+        for segment in &mut self.segments {
+            if matches!(segment, Segment::Flies(_)) {
+                *segment = Segment::Lost;
+                (self.lost, self.flying) = (self.lost + 1, self.flying - 1);
+            }
+        }
+        (self.again, self.recover) = (self.oldest, self.next());
+    }
+}
