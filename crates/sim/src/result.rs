@@ -62,9 +62,9 @@ impl Outcome {
         // Frames that are on their way when counting begins and ends make up for each other.
         let lost = 1.0 - arrived as f64 / made as f64;
         result.value(&format!("{name}/missing"), 100.0 * lost.max(0.0), "%");
-        add_quantiles(result, &format!("{name}/wait"), &tally.waits);
-        add_quantiles(result, &format!("{name}/trip"), &tally.trips);
-        add_quantiles(result, &format!("{name}/received"), &tally.received);
+        add_times(result, &format!("{name}/wait"), &tally.waits);
+        add_times(result, &format!("{name}/trip"), &tally.trips);
+        add_times(result, &format!("{name}/received"), &tally.received);
         if flows.len() > 1 {
             let flows: Vec<f64> = flows.iter().map(|bytes| *bytes as f64).collect();
             result.value(&format!("{name}/jain"), stats::jain(&flows).unwrap_or(f64::NAN), "");
@@ -145,8 +145,10 @@ fn add_losses(result: &mut ResultFile, name: &str, tally: &Tally) {
     }
 }
 
-fn add_quantiles(result: &mut ResultFile, name: &str, times: &Histogram<u64>) {
+/// The mean of times, and their quantiles.
+fn add_times(result: &mut ResultFile, name: &str, times: &Histogram<u64>) {
     if !times.is_empty() {
+        result.value(&format!("{name}_mean"), times.mean() / 1e6, "ms");
         for (quantile, part) in QUANTILES {
             result.value(&format!("{name}_{quantile}"), times.value_at_quantile(part) as f64 / 1e6, "ms");
         }

@@ -66,6 +66,18 @@ fn mistakes_name_their_line() {
         ("rate = \"1Mbit/s\"", "rate = \"0Mbit/s\"", 16, "a rate must be more than 0"),
         ("to = \"outside\"", "to = \"outside\"\nbytes = \"1KiB\"", 19, "bytes does not belong to kind `constant`"),
         ("to = \"outside\"", "to = \"outside\"\nframe = 70000", 19, "frame must be 60 to 65550 bytes, not 70000"),
+        (
+            "kind = \"constant\"\nrate = \"1Mbit/s\"",
+            "kind = \"transfer\"\nbytes = \"1KiB\"",
+            15,
+            "kind `transfer` needs the key pause",
+        ),
+        (
+            "kind = \"constant\"\nrate = \"1Mbit/s\"",
+            "kind = \"stream\"\nframe = 100",
+            14,
+            "frame must be 154 bytes or more",
+        ),
         ("to = \"outside\"", "to = \"outside\"\nloss = 1.5", 19, "loss must be at least 0 and less than 1"),
         ("to = \"outside\"", "to = \"web-1\"\nstreams = 0", 17, "streams must be 1 or more"),
         ("link = { rate = \"1Gbit/s\" }", "policy = \"none.toml\"", 5, "a host has a policy file, or link"),
