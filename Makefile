@@ -131,7 +131,8 @@ tools: guests
 	@deploy/need dpdk-testpmd dpdk-dev  haproxy haproxy  orterun openmpi-bin  nft nftables  prometheus prometheus \
 		/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h libopenmpi-dev \
 		/usr/lib/python3/dist-packages/jsonschema python3-jsonschema  chromedriver chromium-driver \
-		libvirtd libvirt-daemon-system  virsh libvirt-clients  bpftrace bpftrace  $(PYTHON)
+		libvirtd libvirt-daemon-system  virsh libvirt-clients  bpftrace bpftrace  nats-server nats-server  openssl openssl \
+		$(PYTHON)
 
 debug:
 	$(CARGO) test --quiet --workspace --no-run

@@ -13,6 +13,7 @@ mod ctl;
 mod demo;
 mod doctor;
 mod figures;
+mod fleet;
 mod host;
 mod init;
 mod lab;
@@ -60,6 +61,8 @@ enum Command {
     Sim(sim::Args),
     #[command(subcommand)]
     Sweep(sweep::Command),
+    #[command(subcommand)]
+    Fleet(fleet::Command),
     Report(report::Args),
     LibvirtHook(libvirt::Args),
     Completions(completions::Args),
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         },
         Command::Sim(args) => sim::run(args),
         Command::Sweep(command) => sweep::run(command),
+        Command::Fleet(command) => fleet::run(command),
         Command::Report(args) => report::run(args),
         Command::LibvirtHook(args) => libvirt::run(args),
         Command::Completions(args) => completions::run(args),

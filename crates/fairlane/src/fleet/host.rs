@@ -1,0 +1,80 @@
+//! This host, as the agent of the fleet sees it: the running backend, and the policy file that it was started with.
+
+use super::promises;
+use crate::policy_file;
+use fairlane_engine::control::{Client, Error};
+use fairlane_engine::reading::Reading;
+use fairlane_engine::snapshot::Snapshot;
+use fairlane_fleet::{Host, Promise, Refusal};
+use fairlane_policy::{File, Files, Policy};
+use std::path::PathBuf;
+
+/// A backend and its policy file.
+pub(super) struct ThisHost {
+    control: PathBuf,
+    file: PathBuf,
+    /// The last look since the policy changed.
+    last: Option<Snapshot>,
+    /// What was not met then.
+    unmet: (Vec<Promise>, Vec<Promise>),
+}
+
+impl ThisHost {
+    pub(super) fn new(control: PathBuf, file: PathBuf) -> ThisHost {
+        ThisHost { control, file, last: None, unmet: Default::default() }
+    }
+
+    fn client(&self) -> Result<Client, Refusal> {
+        Client::connect(&self.control).map_err(|error| Refusal::NoBackend(error.to_string()))
+    }
+}
+
+/// A drop-in that is wrong is a mistake here: without it, others than the fleet's store would say what is in force.
+fn check(files: &Files) -> Result<(), String> {
+    let problems = files.load(&Files::default()).map_or_else(|problems| problems, |loaded| loaded.problems);
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    if lines.is_empty() { Ok(()) } else { Err(lines.join("\n")) }
+}
+
+impl Host for ThisHost {
+    fn policy(&self) -> Option<String> {
+        let text = std::fs::read_to_string(&self.file).ok()?;
+        Policy::parse("", &text).is_ok().then_some(text)
+    }
+
+    fn apply(&mut self, policy: &str) -> Result<usize, Refusal> {
+        let wrong = |why: &dyn ToString| Refusal::Wrong(why.to_string());
+        let former = policy_file::files(&self.file).map_err(|error| wrong(&error))?;
+        let newer = File::new(former.policy.name.clone(), policy);
+        let files = Files::new(newer, former.drop_ins().to_vec());
+        check(&files).map_err(Refusal::Wrong)?;
+        let mut client = self.client()?;
+        let changes = client.load(&files).map_err(|error| match error {
+            Error::Refused(why) => Refusal::Wrong(why),
+            other => Refusal::NoBackend(other.to_string()),
+        })?;
+        if former.policy.text != policy
+            && let Err(error) = policy_file::replace(&self.file, policy)
+        {
+            // After a restart the backend would have the former policy: then it is to have it now.
+            let back =
+                client.load(&former).err().map_or(String::new(), |error| format!("; and it is in force: {error}"));
+            return Err(Refusal::Wrong(format!("{error:#}{back}")));
+        }
+        (self.last, self.unmet) = Default::default();
+        Ok(changes)
+    }
+
+    /// What was not met in two seconds one after the other.
+    fn look(&mut self) -> (Vec<Promise>, Vec<Promise>) {
+        let now = self.client().ok().and_then(|mut client| client.show().ok());
+        let last = std::mem::replace(&mut self.last, now);
+        let reading = last.as_ref().zip(self.last.as_ref()).and_then(|(last, now)| Reading::between(last, now));
+        let unmet = reading.map(|reading| (promises::broken(&reading), promises::below_due(&reading)));
+        let before = std::mem::replace(&mut self.unmet, unmet.unwrap_or_default());
+        let again = |now: &[Promise], before: &[Promise]| {
+            now.iter().filter(|promise| before.iter().any(|other| other.to == promise.to)).cloned().collect()
+        };
+        (again(&self.unmet.0, &before.0), again(&self.unmet.1, &before.1))
+    }
+}

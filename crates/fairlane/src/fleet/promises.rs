@@ -1,0 +1,111 @@
+//! What of a policy is not true: guarantees and shares that are not met, by the rules of the alerts in `deploy/prometheus`.
+
+use crate::figures;
+use fairlane_engine::Waiting;
+use fairlane_engine::reading::{Reading, VifReading};
+use fairlane_fleet::Promise;
+
+/// Part of what is due that counts as met.
+const ENOUGH: f64 = 0.9;
+
+/// Frames that wait longer, on average, wait because their vif gets too little. One that has nothing more to send misses nothing.
+const WAITING: u64 = 1_000_000;
+
+/// Guaranteed rates of vifs and tenants that are not met although frames wait.
+pub(super) fn broken(reading: &Reading) -> Vec<Promise> {
+    let missed = |to: String, min_rate: u64, sent: f64| {
+        let is = format!("sends {}, less than its min_rate of {}", figures::rate(sent), figures::rate(min_rate as f64));
+        (sent < ENOUGH * min_rate as f64).then_some(Promise { to, is })
+    };
+    let vif = |vif: &VifReading| {
+        missed(format!("vif {}", vif.seen.name), vif.seen.min_rate, vif.sent_rate).filter(|_| waits([vif]))
+    };
+    let of_tenants = reading.tenants.iter().filter_map(|tenant| {
+        let name = &tenant.seen.name;
+        let vifs = reading.vifs.iter().filter(|vif| vif.seen.tenant.as_ref() == Some(name));
+        missed(format!("tenant {name}"), tenant.seen.min_rate, tenant.sent_rate).filter(|_| waits(vifs))
+    });
+    reading.vifs.iter().filter_map(vif).chain(of_tenants).collect()
+}
+
+/// Vifs that get less of their link than their weight gives them, although their frames wait and no limit of their own says so.
+pub(super) fn below_due(reading: &Reading) -> Vec<Promise> {
+    let below = |vif: &VifReading| {
+        let (due, share, seen) = (vif.due?, vif.seen.share, &vif.seen);
+        let limited = seen.max_rate.is_some_and(|limit| vif.sent_rate > ENOUGH * limit as f64);
+        let is = format!("has {share:.3} of {}, and {due:.3} are due", seen.link);
+        (share < ENOUGH * due && !limited && waits([vif])).then(|| Promise { to: format!("vif {}", seen.name), is })
+    };
+    reading.vifs.iter().filter_map(below).collect()
+}
+
+/// Whether frames of these vifs wait.
+fn waits<'a>(vifs: impl IntoIterator<Item = &'a VifReading>) -> bool {
+    let mut all = Waiting::default();
+    vifs.into_iter().for_each(|vif| all.add(&vif.waits));
+    let frames: u64 = all.buckets.iter().sum();
+    all.sum > WAITING * frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, TenantState, VifState};
+
+    /// A second in which each of two vifs, of the tenant `red`, sent so much and waited so long.
+    fn second(vifs: [(u64, u64, f64); 2], min_rate: u64, of_tenant: u64) -> Reading {
+        let link = LinkState { name: "lan".to_owned(), by_weight: true, ..LinkState::default() };
+        let vif = |(index, (bytes, wait, share)): (usize, (u64, u64, f64)), seconds: u64| {
+            let mut waiting = Waiting::default();
+            (0..seconds).for_each(|_| waiting.record(fairlane_core::time::Nanos(wait)));
+            VifState {
+                name: format!("v{index}"),
+                link: "lan".to_owned(),
+                tenant: Some("red".to_owned()),
+                weight: 100,
+                share,
+                min_rate,
+                waiting,
+                port: PortState { sent_bytes: bytes * seconds, ..PortState::default() },
+                ..VifState::default()
+            }
+        };
+        let tenant = TenantState { name: "red".to_owned(), weight: 100, min_rate: of_tenant, ..TenantState::default() };
+        let at = |seconds: u64| Snapshot {
+            time: 1_000_000_000 * (seconds + 1),
+            links: vec![link.clone()],
+            tenants: vec![tenant.clone()],
+            vifs: vifs.into_iter().enumerate().map(|each| vif(each, seconds)).collect(),
+        };
+        Reading::between(&at(0), &at(1)).expect("a second has passed")
+    }
+
+    fn to(promises: Vec<Promise>) -> Vec<String> {
+        promises.into_iter().map(|promise| promise.to).collect()
+    }
+
+    #[test]
+    fn a_guarantee_is_broken_only_for_those_whose_frames_wait() {
+        let seen = second([(1_000_000, 5_000_000, 0.5), (1_000_000, 10_000, 0.5)], 10_000_000, 0);
+        assert_eq!(to(broken(&seen)), ["vif v0"]);
+        assert_eq!(broken(&seen)[0].is, "sends 8.0Mbit/s, less than its min_rate of 10.0Mbit/s");
+        let met = second([(1_200_000, 5_000_000, 0.5), (1_200_000, 5_000_000, 0.5)], 10_000_000, 0);
+        assert_eq!(broken(&met), []);
+    }
+
+    #[test]
+    fn a_tenants_guests_meet_its_guarantee_together() {
+        let guests = [(1_000_000, 5_000_000, 0.5), (1_000_000, 5_000_000, 0.5)];
+        assert_eq!(broken(&second(guests, 0, 17_000_000)), []);
+        assert_eq!(to(broken(&second(guests, 0, 20_000_000))), ["tenant red"]);
+    }
+
+    #[test]
+    fn who_waits_and_has_less_than_due_is_below() {
+        let seen = second([(1_000_000, 5_000_000, 0.2), (4_000_000, 5_000_000, 0.8)], 0, 0);
+        assert_eq!(to(below_due(&seen)), ["vif v0"]);
+        assert_eq!(below_due(&seen)[0].is, "has 0.200 of lan, and 0.500 are due");
+        let content = second([(1_000_000, 10_000, 0.2), (4_000_000, 5_000_000, 0.8)], 0, 0);
+        assert_eq!(below_due(&content), []);
+    }
+}

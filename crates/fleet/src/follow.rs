@@ -1,0 +1,152 @@
+//! The agent of a host: follows its policy in the store, and reports what became of it.
+
+use crate::hosts::HEARTBEAT;
+use crate::state::{Promise, Refused, State};
+use crate::store::{Fleet, Revision, failed};
+use crate::{Access, Error};
+use async_nats::jetstream::kv;
+use futures_util::StreamExt;
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+/// How often a host is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The host that an agent works for. Its functions may take a moment: the agent has nothing else to do.
+pub trait Host {
+    /// The policy that the host starts with; none if there is none that is right.
+    fn policy(&self) -> Option<String>;
+
+    /// Checks a policy, puts it in force and keeps it. Returns how much has changed.
+    ///
+    /// # Errors
+    /// Then the former policy is in force and kept.
+    fn apply(&mut self, policy: &str) -> Result<usize, Refusal>;
+
+    /// What of the policy is not true: guarantees that are not met, and shares below due.
+    fn look(&mut self) -> (Vec<Promise>, Vec<Promise>);
+}
+
+/// Why a policy is not in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is wrong here.
+    Wrong(String),
+    /// There is no backend that could say. It is tried again.
+    NoBackend(String),
+}
+
+/// Follows a host's policy for ever. A host that the store does not know gives it the policy that it has.
+///
+/// The store is not needed for anything but changes: without it, the host goes on with what it has. `say` gets a line for each event.
+///
+/// # Errors
+/// What waiting does not help against: [`Error::Credentials`], or a server address that is none.
+pub async fn follow(
+    access: &Access,
+    name: &str,
+    host: &mut impl Host,
+    say: &mut impl FnMut(String),
+) -> Result<Infallible, Error> {
+    let client = access.connect_when_possible().await?;
+    let mut said = String::new();
+    let mut agent = Agent { name, host, say, wanted: None, try_again: false, state: State::default() };
+    loop {
+        let fleet = Fleet::open(client.clone()).await;
+        let ended = match fleet {
+            Ok(fleet) => agent.serve(&fleet).await,
+            Err(error) => Err(error),
+        };
+        let Err(error) = ended;
+        if std::mem::replace(&mut said, error.to_string()) != said {
+            (agent.say)(format!("{said}; waiting for it, with the policy that is in force"));
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// The agent of a host.
+struct Agent<'a, H, S> {
+    name: &'a str,
+    host: &'a mut H,
+    say: &'a mut S,
+    /// The newest policy.
+    wanted: Option<Revision>,
+    /// Whether it may be refused for a reason that goes away.
+    try_again: bool,
+    state: State,
+}
+
+impl<H: Host, S: FnMut(String)> Agent<'_, H, S> {
+    /// Serves until the watch ends.
+    async fn serve(&mut self, fleet: &Fleet) -> Result<Infallible, Error> {
+        self.adopt(fleet).await?;
+        let name = self.name;
+        let follow = || format!("follow the policy of {name}");
+        let mut watch = fleet.policies.watch_with_history(name).await.map_err(failed(follow))?;
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut reported: Option<(State, Instant)> = None;
+        loop {
+            tokio::select! {
+                entry = watch.next() => match entry {
+                    // Those that newer ones follow at once, after the host was away, are not worth a try.
+                    Some(Ok(entry)) if entry.delta > 0 || entry.operation != kv::Operation::Put => continue,
+                    Some(Ok(entry)) => {
+                        self.wanted = Some(entry.into());
+                        self.apply();
+                    }
+                    // The server was silent for a while. The watch goes on where it was.
+                    Some(Err(_)) => continue,
+                    None => return Err(Error::Store { what: follow(), why: "it ended the watch".to_owned() }),
+                },
+                _ = looks.tick() => (self.state.broken, self.state.below_due) = self.host.look(),
+            }
+            let is_news = |(state, at): &(State, Instant)| *state != self.state || at.elapsed() >= HEARTBEAT;
+            if reported.as_ref().is_none_or(is_news) && fleet.is_connected() {
+                if self.try_again {
+                    self.apply();
+                }
+                // What is lost now is reported the next time.
+                let kept = fleet.report(self.name, &self.state).await;
+                reported = kept.ok().map(|()| (self.state.clone(), Instant::now()));
+            }
+        }
+    }
+
+    /// Puts the host's own policy into the store if it has none there, so that there is one to go back to.
+    async fn adopt(&mut self, fleet: &Fleet) -> Result<(), Error> {
+        if fleet.policy(self.name).await?.is_none()
+            && let Some(own) = self.host.policy()
+        {
+            let what = || format!("keep the first policy of {}", self.name);
+            let number = fleet.policies.create(self.name, own.into()).await.map_err(failed(what))?;
+            (self.say)(format!("revision {number} is what this host has had"));
+        }
+        Ok(())
+    }
+
+    /// Puts the newest policy in force, if the host takes it.
+    fn apply(&mut self) {
+        let Some(wanted) = &self.wanted else { return };
+        let applied = self.host.apply(&wanted.text);
+        self.try_again = matches!(applied, Err(Refusal::NoBackend(_)));
+        let (revision, former) = (wanted.number, self.state.refused.take());
+        match applied {
+            Ok(changes) => {
+                // What was not true of the former policy says nothing of this one.
+                self.state = State { revision: Some(revision), ..State::default() };
+                (self.say)(format!("revision {revision} is in force; changes: {changes}"));
+            }
+            Err(Refusal::Wrong(reason) | Refusal::NoBackend(reason)) => {
+                let refused = Some(Refused { revision, reason });
+                if refused != former {
+                    let reason = refused.as_ref().map_or("", |refused| &refused.reason);
+                    (self.say)(format!("revision {revision} is refused: {reason}"));
+                }
+                self.state.refused = refused;
+            }
+        }
+    }
+}
