@@ -94,14 +94,14 @@ impl Sender {
     /// Has so many more segments to send, on a connection of its own or on the present one.
     pub(crate) fn add(&mut self, segments: u32, anew: bool, now: Nanos) {
         if anew {
-            *self = Sender { retransmitted: self.retransmitted, ..Sender::new(Some(0)) };
+            self.stop();
         } else if self.flying == 0 && now.since(self.progress) > self.wait() {
             self.window = self.window.min(FIRST_WINDOW);
         }
-        self.supply = self.supply.map(|supply| supply + segments);
+        self.supply = self.supply.map(|supply| supply.saturating_add(segments));
     }
 
-    /// Gives up: nothing more is sent.
+    /// Has no connection and nothing to send any more.
     pub(crate) fn stop(&mut self) {
         *self = Sender { retransmitted: self.retransmitted, ..Sender::new(Some(0)) };
     }

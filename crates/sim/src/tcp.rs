@@ -131,25 +131,14 @@ impl Segment {
         let is_back = net == RECEIVER;
         let payload = len.saturating_sub(34 + tcp.header_len() as u32);
         let opens = flags.contains(TcpFlags::SYN);
-        let kind = match flags {
-            _ if flags.contains(TcpFlags::RST) => {
-                if is_back {
-                    Kind::Refused
-                } else {
-                    Kind::Close
-                }
-            }
-            _ if opens => {
-                if is_back {
-                    Kind::Opened
-                } else {
-                    Kind::Open
-                }
-            }
-            _ if is_back => Kind::Answer,
-            _ if flags.contains(TcpFlags::FIN) => Kind::Close,
-            _ if flags.contains(TcpFlags::PSH) => Kind::Last,
-            _ => Kind::Data,
+        let kind = match is_back {
+            true if flags.contains(TcpFlags::RST) => Kind::Refused,
+            true if opens => Kind::Opened,
+            true => Kind::Answer,
+            false if opens => Kind::Open,
+            false if flags.intersects(TcpFlags::FIN.with(TcpFlags::RST)) => Kind::Close,
+            false if flags.contains(TcpFlags::PSH) => Kind::Last,
+            false => Kind::Data,
         };
         let window = u64::from(tcp.window()) << if opens { 0 } else { SCALE };
         let options = tcp.options().ok()?;
