@@ -1,9 +1,12 @@
 //! `fairlane sweep` as its users run it: killed and begun again, and on a real HyperQueue whose workers are killed.
 
+mod process;
+
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use process::Process;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -33,17 +36,6 @@ fn main() -> ExitCode {
 
 /// A directory with a plan and a grid.
 struct Place(tempfile::TempDir);
-
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 impl Place {
     fn new() -> Place {

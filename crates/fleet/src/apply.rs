@@ -117,13 +117,17 @@ impl<'b> Rollout<'_, 'b> {
         self.hosts.reports().get(host).map(|report| &report.state)
     }
 
+    /// Whether a host has yet to say that its policy is in force.
+    fn waits_for(&self, done: &Done) -> bool {
+        let in_force = self.state(done.host).and_then(|state| state.revision);
+        !done.away && in_force != Some(done.number)
+    }
+
     /// Waits until hosts have their policies in force, from the one with this index on.
     async fn in_force(&mut self, begin: usize) -> Waited {
         let mut left = self.pace.patience;
         loop {
-            let silent = self.done[begin..].iter().find(|done| {
-                !done.away && self.state(done.host).is_none_or(|state| state.revision != Some(done.number))
-            });
+            let silent = self.done[begin..].iter().find(|done| self.waits_for(done));
             let Some(silent) = silent.map(|done| done.host) else { return Ok(Ok(())) };
             if let Some(why) = self.trouble() {
                 return Ok(Err(why));
@@ -185,22 +189,16 @@ impl<'b> Rollout<'_, 'b> {
             }
         }
         let mut left = self.pace.patience;
-        let waits = |rollout: &Self| {
-            let is_back = |done: &Done| rollout.state(done.host)?.revision.filter(|revision| *revision == done.number);
-            rollout
-                .done
-                .iter()
-                .filter(|done| !done.away && is_back(done).is_none())
-                .map(|done| done.host.to_owned())
-                .collect::<Vec<_>>()
+        let silent = |rollout: &Self| -> Vec<&str> {
+            rollout.done.iter().filter(|done| rollout.waits_for(done)).map(|done| done.host).collect()
         };
-        while !waits(self).is_empty() && !left.is_zero() {
+        while !silent(self).is_empty() && !left.is_zero() {
             match self.tick().await {
                 Ok(passed) => left = left.saturating_sub(passed),
                 Err(error) => return error,
             }
         }
-        lost.extend(waits(self).into_iter().map(|host| format!("{host} does not say so")));
+        lost.extend(silent(self).into_iter().map(|host| format!("{host} does not say so")));
         let back = match lost.is_empty() {
             true => "all hosts have their former policies".to_owned(),
             false => format!("the others have their former policies, but: {}", lost.join("; ")),

@@ -12,6 +12,7 @@ use crate::outcome::Outcome;
 use crate::scenario::{Place, Scenario, Source};
 use crate::uplink::Line;
 use fairlane_core::PortId;
+use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Burst, Poller};
@@ -19,6 +20,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::path::Path;
 use tempfile::TempDir;
 
 /// Frames that wait in a guest in front of its card, as Linux has it (`txqueuelen`).
@@ -85,8 +87,8 @@ pub(crate) struct World<'a> {
     burst: Box<Burst>,
     poller: Poller,
     taken: Vec<Frame>,
-    /// Files of early ack, which nothing of this host uses.
-    _files: TempDir,
+    /// Files of early ack, if there is some, which nothing of this host uses.
+    _files: Option<TempDir>,
 }
 
 /// The address of a place.
@@ -109,13 +111,17 @@ impl<'a> World<'a> {
     /// # Errors
     /// Its policies cannot be opened, or the system has no more descriptors.
     pub(crate) fn new(scenario: &'a Scenario) -> Result<World<'a>, Error> {
-        let files = tempfile::tempdir()?;
+        let mut vifs = scenario.hosts.iter().flat_map(|host| &host.policy.vifs);
+        let has_early_ack = vifs.any(|vif| vif.early_ack != Mode::Off);
+        let files = has_early_ack.then(tempfile::tempdir).transpose()?;
         let mut hosts = Vec::new();
         let mut guests = Vec::new();
         let mut macs = Vec::new();
         for (index, host) in scenario.hosts.iter().enumerate() {
             let mut host = host.clone();
-            host.policy.control = files.path().join(index.to_string());
+            // Without early ack, a path that cannot be.
+            let directory = files.as_ref().map_or(Path::new("/dev/null"), TempDir::path);
+            host.policy.control = directory.join(index.to_string());
             let first = guests.len();
             let marks = Marks::new(host.policy.vifs.len());
             for (port, vif) in host.policy.vifs.iter_mut().filter(|vif| vif.link == host.link.name).enumerate() {
@@ -373,7 +379,7 @@ impl<'a> World<'a> {
         let flow = &mut self.flows[id as usize];
         let index = flow.traffic;
         let frame = flow.pull(&self.scenario.traffic[index], id, self.now)?;
-        self.made(index, !matches!(frame.content().kind, Kind::Open | Kind::Close));
+        self.made(index, frame.content().kind != Kind::Open);
         self.arm(id);
         Some(frame)
     }
@@ -397,19 +403,14 @@ impl<'a> World<'a> {
         let scenario = self.scenario;
         let traffic = &scenario.traffic[index];
         match traffic.source {
-            Source::Flood | Source::Stream { .. } => {
-                self.enlist(id, from);
-                self.pump(id);
-            }
+            Source::Flood | Source::Stream { .. } => self.enlist(id, from),
             Source::Transfer { bytes, anew, .. } => {
                 self.begin_transfer(id, bytes, anew);
                 self.enlist(id, from);
-                self.pump(id);
             }
             Source::Incast { bytes, interval, .. } => {
                 self.start_round(id, index, bytes);
                 self.enlist(id, from);
-                self.pump(id);
                 if self.now + interval < traffic.time.1 {
                     self.at(self.now + interval, What::Source(id));
                 }
@@ -427,12 +428,14 @@ impl<'a> World<'a> {
         }
     }
 
+    /// A flow sends as much as it may from now on.
     fn enlist(&mut self, id: u32, from: Place) {
         if let Place::Guest(guest) = from
             && !self.guests[guest].greedy.contains(&id)
         {
             self.guests[guest].greedy.push(id);
         }
+        self.pump(id);
     }
 
     /// Sends what a flow may send now.

@@ -12,6 +12,8 @@ mod guests;
 mod missing;
 #[path = "../early_ack/namespace.rs"]
 mod namespace;
+#[path = "../process/mod.rs"]
+mod process;
 mod reach;
 mod stage;
 

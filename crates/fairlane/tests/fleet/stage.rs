@@ -3,6 +3,7 @@
 use crate::daemon::{Daemon, write_policy};
 use crate::guests::wait_for;
 use crate::namespace::Namespace;
+use crate::process::Process;
 use fairlane_engine::snapshot::VifState;
 use fairlane_fleet::{Access, Fleet};
 use nix::sys::signal::{Signal, kill};
@@ -11,7 +12,7 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 const FAIRLANE: &str = env!("CARGO_BIN_EXE_fairlane");
@@ -37,20 +38,9 @@ socket = "DIR/web.sock"
 MORE
 "#;
 
-/// A process that ends with the test.
-pub(crate) struct Process(pub Child);
-
 impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.0.id() as i32), signal).expect("the process runs");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
