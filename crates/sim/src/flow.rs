@@ -35,7 +35,7 @@ pub(crate) struct Flow {
 
 impl Flow {
     pub(crate) fn new(id: u32, index: usize, traffic: &Traffic, (from, to): (Place, Place), macs: (Mac, Mac)) -> Flow {
-        let of = |window, bytes| Some(Stream::new(id, macs, traffic.frame, window, bytes));
+        let of = |window, bytes| Some(Stream::new(id, macs, traffic.frame, (window, traffic.congestion), bytes));
         let stream = match traffic.source {
             Source::Stream { window, bytes } => of(window, bytes),
             Source::Incast { window, .. } | Source::Transfer { window, .. } => of(window, Some(0)),

@@ -20,6 +20,7 @@ mod sender;
 mod stream;
 mod tcp;
 mod uplink;
+mod window;
 mod world;
 
 pub use flow::Tally;

@@ -1,6 +1,7 @@
 //! What is simulated: hosts, guests and their traffic. A plan file is one way to write it, an experiment of the lab another.
 
 use crate::clock::Virtual;
+pub use crate::window::Congestion;
 use fairlane_core::time::Nanos;
 use fairlane_policy::{Link, Policy};
 use std::sync::Arc;
@@ -172,6 +173,8 @@ pub struct Traffic {
     pub rtt: Nanos,
     /// Part of the frames that the fabric loses, 0 to 1.
     pub loss: f64,
+    /// How windows of streams grow.
+    pub congestion: Congestion,
     /// Each flow's sender and receiver.
     pub flows: Vec<(Place, Place)>,
 }

@@ -1,13 +1,11 @@
 //! A stream's sender, simplified TCP: every acknowledgement names a segment that arrived, the one that it answers or the last in order
 //! (RFC 2018 without its limits); a segment is lost once one that was sent later and is three numbers further arrived (RFC 8985's rule
-//! and RFC 5681's distance); the window grows and halves as in RFC 5681, and begins anew after a pause (RFC 5681, 4.1); nothing arrives
-//! within a time-out of RFC 6298, and the window is one segment again. No Nagle, and no pacing.
+//! and RFC 5681's distance); nothing arrives within a time-out of RFC 6298, and the window is one segment again. No Nagle, and no
+//! pacing.
 
+use crate::window::Window;
 use fairlane_core::time::Nanos;
 use std::collections::VecDeque;
-
-/// The first window, in segments (RFC 6928).
-const FIRST_WINDOW: f64 = 10.0;
 
 /// How much further a segment must be before an earlier one counts as lost.
 const REORDERING: u32 = 3;
@@ -44,11 +42,9 @@ pub(crate) enum Send {
 /// A stream's sender. Numbers count segments.
 pub(crate) struct Sender {
     state: State,
-    window: f64,
+    window: Window,
     /// The first number beyond what the receiver allows.
     edge: u32,
-    /// The window from which on it grows slowly.
-    threshold: f64,
     /// Segments from the oldest that is not known to have arrived.
     segments: VecDeque<Segment>,
     oldest: u32,
@@ -56,7 +52,7 @@ pub(crate) struct Sender {
     /// The oldest that may have to be sent again.
     again: u32,
     lost: u32,
-    /// The window was halved for losses before this number.
+    /// The window shrank for losses before this number.
     recover: u32,
     /// Segments to send altogether; no end if absent.
     pub supply: Option<u32>,
@@ -71,12 +67,11 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// A sender without a connection, with so many segments to send altogether.
-    pub(crate) fn new(supply: Option<u32>) -> Sender {
+    pub(crate) fn new(supply: Option<u32>, window: Window) -> Sender {
         Sender {
             state: State::Closed,
-            window: FIRST_WINDOW,
+            window,
             edge: 0,
-            threshold: f64::INFINITY,
             segments: VecDeque::new(),
             oldest: 0,
             flying: 0,
@@ -96,14 +91,14 @@ impl Sender {
         if anew {
             self.stop();
         } else if self.flying == 0 && now.since(self.progress) > self.wait() {
-            self.window = self.window.min(FIRST_WINDOW);
+            self.window.rest();
         }
         self.supply = self.supply.map(|supply| supply.saturating_add(segments));
     }
 
     /// Has no connection and nothing to send any more.
     pub(crate) fn stop(&mut self) {
-        *self = Sender { retransmitted: self.retransmitted, ..Sender::new(Some(0)) };
+        *self = Sender { retransmitted: self.retransmitted, ..Sender::new(Some(0), self.window.anew()) };
     }
 
     /// The oldest number that is not known to have arrived.
@@ -114,7 +109,7 @@ impl Sender {
     /// Segments that may fly.
     #[cfg(test)]
     pub(crate) fn window(&self) -> f64 {
-        self.window
+        self.window.segments()
     }
 
     /// The receiver takes numbers below this one.
@@ -130,6 +125,7 @@ impl Sender {
         }
     }
 
+    /// The next new number.
     fn next(&self) -> u32 {
         self.oldest + self.segments.len() as u32
     }
@@ -144,7 +140,7 @@ impl Sender {
     }
 
     fn may_send(&self) -> bool {
-        f64::from(self.flying) + 1.0 <= self.window && self.has_more() && self.is_allowed()
+        f64::from(self.flying) + 1.0 <= self.window.segments() && self.has_more() && self.is_allowed()
     }
 
     /// Whether all of its supply arrived.
@@ -185,7 +181,8 @@ impl Sender {
     pub(crate) fn answer(&mut self, before: u32, named: Option<u32>, sent: Nanos, now: Nanos) {
         (self.progress, self.backoff) = (now, 0);
         let Some(newest) = named.or(before.checked_sub(1)) else { return };
-        self.measure(now.since(sent));
+        let trip = now.since(sent);
+        self.measure(trip);
         let mut arrived = self.arrive(newest);
         while self.oldest < before && !self.segments.is_empty() {
             arrived += self.arrive(self.oldest);
@@ -196,7 +193,9 @@ impl Sender {
             self.segments.pop_front();
             self.oldest += 1;
         }
-        self.grow(arrived);
+        self.window.measure(trip, (self.oldest, self.next()));
+        let smoothed = self.trip.map_or(trip, |(mean, _)| Nanos(mean as u64));
+        self.window.grow(arrived, self.flying + arrived, smoothed, now);
         self.find_lost(newest, sent);
     }
 
@@ -212,17 +211,6 @@ impl Sender {
         1
     }
 
-    fn grow(&mut self, arrived: u32) {
-        // Only a window that is used grows, as in Linux (`tcp_is_cwnd_limited`).
-        let flew = f64::from(self.flying + arrived);
-        let arrived = f64::from(arrived);
-        if self.window < self.threshold && self.window < 2.0 * flew {
-            self.window += arrived;
-        } else if self.window >= self.threshold && flew + 1.0 > self.window {
-            self.window += arrived / self.window;
-        }
-    }
-
     /// Finds segments that were sent before one that arrived, and are well before it.
     fn find_lost(&mut self, arrived: u32, sent: Nanos) {
         let Some(before) = arrived.checked_sub(self.oldest + REORDERING - 1) else { return };
@@ -236,8 +224,8 @@ impl Sender {
             }
         }
         if newest.is_some_and(|newest| newest >= self.recover) {
-            self.threshold = (self.window / 2.0).max(2.0);
-            (self.window, self.recover) = (self.threshold, self.next());
+            self.window.lose();
+            self.recover = self.next();
         }
     }
 
@@ -281,8 +269,7 @@ impl Sender {
             self.edge = self.edge.max(self.next() + 1);
             return;
         }
-        self.threshold = (self.window / 2.0).max(2.0);
-        self.window = 1.0;
+        self.window.collapse();
         for segment in &mut self.segments {
             if matches!(segment, Segment::Flies(_)) {
                 *segment = Segment::Lost;

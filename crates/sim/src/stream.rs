@@ -4,6 +4,7 @@ use crate::frame::{Frame, Kind};
 use crate::receiver::Receiver;
 use crate::sender::{Send, Sender};
 use crate::tcp::{self, Segment};
+use crate::window::{Congestion, Window};
 use fairlane_core::packet::Mac;
 use fairlane_core::time::Nanos;
 
@@ -23,11 +24,17 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// A stream of a flow, in frames of so many bytes, with at most `window` bytes in flight and so many to send.
-    pub(crate) fn new(flow: u32, macs: (Mac, Mac), frame: u32, window: u64, bytes: Option<u64>) -> Stream {
+    pub(crate) fn new(
+        flow: u32,
+        macs: (Mac, Mac),
+        frame: u32,
+        (window, congestion): (u64, Congestion),
+        bytes: Option<u64>,
+    ) -> Stream {
         let payload = frame.max(tcp::SHORTEST) - tcp::HEADERS;
         let window = window.clamp(payload.into(), tcp::LARGEST_WINDOW);
         let supply = bytes.map(|bytes| segments(bytes, payload));
-        let (sender, receiver) = (Sender::new(supply), Receiver::new(window));
+        let (sender, receiver) = (Sender::new(supply, Window::new(congestion)), Receiver::new(window));
         Stream { flow, macs, payload, sender, receiver, connection: 1, received: 0 }
     }
 
@@ -160,8 +167,10 @@ mod tests {
         /// Over a path that loses any of the segments and answers, everything arrives, on each of several connections, and the sender
         /// keeps to the receiver's window.
         #[test]
-        fn everything_arrives(seed: u64, loss in 0.0..0.5, window in 1000u64..50_000, bytes in 1u64..300_000, anew: bool) {
-            let mut stream = Stream::new(7, MACS, 1066, window, Some(0));
+        fn everything_arrives(seed: u64, loss in 0.0..0.5, window in 1000u64..50_000, bytes in 1u64..300_000, anew: bool,
+                              reno: bool) {
+            let congestion = if reno { Congestion::Reno } else { Congestion::Cubic };
+            let mut stream = Stream::new(7, MACS, 1066, (window, congestion), Some(0));
             let mut random = StdRng::seed_from_u64(seed);
             let mut is_lost = || random.random::<f64>() < loss;
             let (mut now, mut path) = (Nanos(0), VecDeque::new());
@@ -202,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_loss_halves_the_window_once() {
-        let mut stream = Stream::new(0, MACS, 1066, 1 << 20, None);
+        let mut stream = Stream::new(0, MACS, 1066, (1 << 20, Congestion::Reno), None);
         let open = segment(&stream.send(Nanos(0)).unwrap());
         let opened = segment(&stream.receive(&open, Nanos(1)).unwrap());
         stream.answer(&opened, Nanos(1));

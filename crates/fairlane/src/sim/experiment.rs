@@ -178,7 +178,16 @@ fn client(node: Node, start: f64, command: &Command, offload: bool) -> anyhow::R
     };
     let time = (nanos(start), nanos(start + seconds));
     let flows = vec![(from, to); streams];
-    Ok(Some(Traffic { name: format!("{node}"), source, frame, time, rtt: Nanos(0), loss: 0.0, flows }))
+    Ok(Some(Traffic {
+        name: format!("{node}"),
+        source,
+        frame,
+        time,
+        rtt: Nanos(0),
+        loss: 0.0,
+        congestion: Default::default(),
+        flows,
+    }))
 }
 
 fn place(node: Node) -> anyhow::Result<Place> {

@@ -1,5 +1,6 @@
 //! The keys of a plan file.
 
+use crate::window::Congestion;
 use fairlane_core::time::Nanos;
 use fairlane_policy::units;
 use serde::de::Error;
@@ -94,6 +95,7 @@ pub(super) struct TrafficKeys {
     pub off: Option<Spanned<Length>>,
     pub interval: Option<Spanned<Length>>,
     pub window: Option<Spanned<Size>>,
+    pub congestion: Option<Spanned<Congestion>>,
     pub bytes: Option<Spanned<Size>>,
     pub pause: Option<Spanned<Length>>,
     pub persistent: Option<Spanned<bool>>,

@@ -19,9 +19,9 @@ const KINDS: [(&str, &[&str], &[&str]); 8] = [
     ("on-off", &["rate", "on", "off"], &[]),
     ("flood", &[], &[]),
     ("requests", &["interval"], &[]),
-    ("stream", &[], &["window", "bytes"]),
-    ("transfer", &["bytes", "pause"], &["window", "persistent"]),
-    ("incast", &["bytes", "interval"], &["window"]),
+    ("stream", &[], &["window", "congestion", "bytes"]),
+    ("transfer", &["bytes", "pause"], &["window", "congestion", "persistent"]),
+    ("incast", &["bytes", "interval"], &["window", "congestion"]),
 ];
 
 /// Most bytes that a stream has in flight, as Linux's largest receive buffer allows by default.
@@ -69,7 +69,8 @@ pub(super) fn read(
     let name =
         name.unwrap_or_else(|| format!("{}, {} to {}", keys.kind.get_ref(), keys.from.get_ref(), keys.to.get_ref()));
     let rtt = keys.rtt.map_or(Nanos(0), |rtt| rtt.0);
-    Some(Traffic { name, source, frame, time, rtt, loss, flows })
+    let congestion = keys.congestion.as_ref().map_or_else(Default::default, |key| *key.get_ref());
+    Some(Traffic { name, source, frame, time, rtt, loss, congestion, flows })
 }
 
 fn read_source(keys: &TrafficKeys, problems: &mut Problems) -> Option<Source> {
@@ -85,6 +86,7 @@ fn read_source(keys: &TrafficKeys, problems: &mut Problems) -> Option<Source> {
         ("off", keys.off.as_ref().map(Spanned::span)),
         ("interval", keys.interval.as_ref().map(Spanned::span)),
         ("window", keys.window.as_ref().map(Spanned::span)),
+        ("congestion", keys.congestion.as_ref().map(Spanned::span)),
         ("bytes", keys.bytes.as_ref().map(Spanned::span)),
         ("pause", keys.pause.as_ref().map(Spanned::span)),
         ("persistent", keys.persistent.as_ref().map(Spanned::span)),

@@ -43,6 +43,7 @@ pub(crate) fn traffic(source: Source, from: Place, to: Place) -> Traffic {
         time: (Nanos(0), Nanos::NEVER),
         rtt: Nanos(0),
         loss: 0.0,
+        congestion: Default::default(),
         flows: vec![(from, to)],
     }
 }
