@@ -7,15 +7,15 @@ use crate::bridge::Bridge;
 use crate::clock::Monotonic;
 use crate::confinement::{self, Kind};
 use crate::worker::Worker;
-use crossbeam_channel::{Sender, bounded, unbounded};
 use std::io;
+use std::sync::mpsc::{self, Sender, SyncSender};
 
 /// A worker to start, and where to send it.
 struct Job {
     bridges: Vec<Bridge>,
     clock: Monotonic,
     cpu: Option<usize>,
-    answer: Sender<io::Result<Worker>>,
+    answer: SyncSender<io::Result<Worker>>,
 }
 
 /// The thread that starts workers; it ends when this is dropped.
@@ -27,7 +27,7 @@ impl Starter {
     /// # Errors
     /// No thread is left.
     pub(crate) fn new() -> io::Result<Starter> {
-        let (jobs, received) = unbounded::<Job>();
+        let (jobs, received) = mpsc::channel::<Job>();
         confinement::spawn(Kind::Worker, "fairlane-start", move || {
             for Job { bridges, clock, cpu, answer } in received {
                 // The client waits for it.
@@ -42,7 +42,7 @@ impl Starter {
     /// # Errors
     /// The same.
     pub(crate) fn start(&self, bridges: Vec<Bridge>, clock: Monotonic, cpu: Option<usize>) -> io::Result<Worker> {
-        let (answer, answered) = bounded(1);
+        let (answer, answered) = mpsc::sync_channel(1);
         let ended = || io::Error::other("the thread that starts workers has ended");
         self.0.send(Job { bridges, clock, cpu, answer }).map_err(|_| ended())?;
         answered.recv().map_err(|_| ended())?

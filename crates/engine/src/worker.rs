@@ -6,7 +6,6 @@ use crate::bridge::Bridge;
 use crate::clock::{Clock, Monotonic};
 use crate::confinement;
 use crate::failure;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use fairlane_core::PortId;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Burst, Interest, Key, Poller};
@@ -17,6 +16,7 @@ use nix::unistd::Pid;
 use std::io;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -173,8 +173,8 @@ impl Worker {
                 work.register(bridge, port)?;
             }
         }
-        let (commands, received) = unbounded();
-        let (started, outcome) = bounded(1);
+        let (commands, received) = mpsc::channel();
+        let (started, outcome) = mpsc::sync_channel(1);
         let (signal, links) = (wakeup.clone(), name.clone());
         let linger = cpu.is_some() || std::thread::available_parallelism()?.get() > 1;
         let thread = std::thread::Builder::new().name("fairlane-worker".to_owned()).spawn(move || {
@@ -201,7 +201,7 @@ impl Worker {
     /// # Errors
     /// [`Gone`] if the thread ended, or does not respond for ten seconds.
     pub fn call<R: Send + 'static>(&self, command: impl FnOnce(&mut Work) -> R + Send + 'static) -> Result<R, Gone> {
-        let (answer, answered) = bounded(1);
+        let (answer, answered) = mpsc::sync_channel(1);
         let command: Command = Box::new(move |work| {
             // The caller waits below; no one else could miss the result.
             let _ = answer.send(command(work));

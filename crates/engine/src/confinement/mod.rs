@@ -15,7 +15,6 @@ pub(crate) use paths::Wish;
 
 use crate::{failure, ports};
 use calls::{Filters, Unfiltered};
-use crossbeam_channel::bounded;
 use fairlane_policy::{Access, Card, Loaded};
 use fairlane_port::refused;
 use landlock::{RestrictionStatus, RulesetStatus};
@@ -24,7 +23,7 @@ use paths::Rules;
 use std::error::Error;
 use std::io;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 use std::thread::JoinHandle;
 use tracing::{info, warn};
 
@@ -127,7 +126,7 @@ pub fn enter(kind: Kind) {
 /// No thread can be started.
 /// No thread left.
 pub(crate) fn spawn(kind: Kind, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    let (entered, enters) = bounded(1);
+    let (entered, enters) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         enter(kind);
         // The caller waits for it.

@@ -2,13 +2,14 @@
 //! thread that writes them. If the queue is full, lines are lost and counted, and a line with their number takes their place.
 
 use super::Format;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use fairlane_engine::confinement::{self, Kind};
 use serde_json::json;
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::thread;
 use std::time::{Duration, Instant};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -19,6 +20,9 @@ const CAPACITY: usize = 1024;
 /// How long the process, when it ends, waits for lines to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Between two looks whether there is room in a full queue.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// How often the thread calls its periodic function.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -26,13 +30,13 @@ enum Entry {
     /// A line, and the number of lines lost before it.
     Line(Vec<u8>, u64),
     /// Answered once all entries before it are written.
-    Mark(Sender<()>),
+    Mark(SyncSender<()>),
 }
 
 /// The queue. Each write is one line; no write blocks. Clones share the queue.
 #[derive(Clone)]
 pub(super) struct Queue {
-    entries: Sender<Entry>,
+    entries: SyncSender<Entry>,
     /// Lines lost since the last one that was queued.
     lost: Arc<AtomicU64>,
 }
@@ -43,10 +47,10 @@ impl Queue {
     /// # Errors
     /// No thread can be started.
     pub(super) fn start(out: File, format: Format, periodic: impl FnMut() + Send + 'static) -> io::Result<Queue> {
-        let (entries, received) = bounded(CAPACITY);
+        let (entries, received) = mpsc::sync_channel(CAPACITY);
         let lost = Arc::new(AtomicU64::new(0));
         let unreported = lost.clone();
-        let thread = std::thread::Builder::new().name("fairlane-log".to_owned());
+        let thread = thread::Builder::new().name("fairlane-log".to_owned());
         thread.spawn(move || {
             confinement::enter(Kind::Log);
             write_all(out, format, &received, &unreported, periodic);
@@ -57,11 +61,17 @@ impl Queue {
     /// Waits, for at most a second, until all queued lines are written.
     pub(super) fn flush(&self) {
         let deadline = Instant::now() + FLUSH_TIMEOUT;
-        let (done, marked) = bounded(1);
-        if self.entries.send_deadline(Entry::Mark(done), deadline).is_ok() {
-            // If the descriptor blocks for longer, the lines are lost.
-            let _ = marked.recv_deadline(deadline);
+        let (done, marked) = mpsc::sync_channel(1);
+        let mut mark = Entry::Mark(done);
+        while let Err(TrySendError::Full(unsent)) = self.entries.try_send(mark) {
+            if Instant::now() >= deadline {
+                return;
+            }
+            thread::sleep(PAUSE);
+            mark = unsent;
         }
+        // If the descriptor blocks for longer, the lines are lost.
+        let _ = marked.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -90,7 +100,7 @@ fn write_all(
     let mut next = Instant::now() + PERIOD;
     loop {
         // Write errors, such as of a closed pipe, are ignored: there is nowhere to report them.
-        match received.recv_deadline(next) {
+        match received.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(Entry::Line(line, lost)) => {
                 let _ = write_lost(&mut out, format, lost).and_then(|()| out.write_all(&line));
             }
