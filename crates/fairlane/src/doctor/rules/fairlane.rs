@@ -3,13 +3,23 @@
 use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::snapshot;
 use crate::doctor::view::{Change, percent};
+use fairlane_core::ack::STALL;
+use fairlane_engine::Waiting;
 use fairlane_engine::snapshot::{LinkState, Snapshot, State, VifState};
 use fairlane_policy::units::format_rate;
+use std::time::Duration;
 
 /// Fraction of a rate limit above which it counts as reached.
 const FULL: f64 = 0.95;
 
-/// Vifs and links at their rate limit, vifs with dropped frames, vifs that wait for a stalled port, disabled vifs.
+/// What counts as a long wait: early ack's bound ([`STALL`]), rounded up to a bucket of the histogram.
+const LONG: Duration = Duration::from_nanos(STALL.0.next_power_of_two());
+
+/// Part of the frames for a guest that waited for its CPU from which on that counts.
+const WAITED: f64 = 0.001;
+
+/// Vifs and links at their rate limit, vifs with dropped frames, vifs that wait for a stalled port, disabled vifs, and guests that
+/// wait for their CPU.
 pub(super) fn find(change: &Change) -> Vec<Finding> {
     let read = |snapshot: &snapshot::Snapshot| serde_json::from_str::<Snapshot>(snapshot.text(snapshot::FAIRLANE)).ok();
     let (Some(before), Some(after)) = (read(change.before), read(change.after)) else { return Vec::new() };
@@ -20,6 +30,7 @@ pub(super) fn find(change: &Change) -> Vec<Finding> {
         findings.extend(earlier.and_then(|earlier| dropping(earlier, vif)));
         findings.extend(earlier.and_then(|earlier| stalled(earlier, vif)));
         findings.extend(disabled(vif));
+        findings.extend(earlier.and_then(|earlier| waiting(earlier, vif)));
     }
     findings.extend(after.links.iter().filter_map(|link| full(change, link, &before, &after)));
     findings
@@ -98,6 +109,43 @@ fn disabled(vif: &VifState) -> Option<Finding> {
         why: "its frontend violated the ring protocol, so the vif carries no frames".to_owned(),
         change: vec![Remedy::by_hand("check the guest's driver, then restart its network card")],
     })
+}
+
+/// A guest whose ring stays full for as long as early ack takes for a wait for its CPU.
+fn waiting(before: &VifState, after: &VifState) -> Option<Finding> {
+    let waits = after.receive.waiting.since(&before.receive.waiting);
+    let waited = waited(&waits);
+    let part = waited as f64 / waits.buckets.iter().sum::<u64>().max(1) as f64;
+    let longest = Duration::from_nanos(waits.quantile(1.0)?);
+    // With a rate, frames wait for it.
+    let is_off = after.early_ack.is_none() && after.receive.max_rate.is_none();
+    (is_off && part >= WAITED).then(|| Finding {
+        cause: "guest-waits",
+        confidence: Confidence::Possible,
+        limits: part,
+        seen: format!(
+            "guest {} left {waited} frames, {} of those for it, waiting for {} ms or longer in front of its full ring, at most {} ms",
+            after.name,
+            percent(part),
+            LONG.as_millis(),
+            longest.as_millis(),
+        ),
+        why: "it probably waits for a CPU, and TCP's senders outside wait with it".to_owned(),
+        change: vec![
+            Remedy::by_hand("give it more of a CPU, or one of its own"),
+            Remedy::by_hand(format!(
+                "if it receives over connections that stay open: fairlane ctl set {} early_ack=true",
+                after.name
+            )),
+        ],
+    })
+}
+
+/// How many of these waits were long.
+fn waited(waits: &Waiting) -> u64 {
+    // The first bucket that has no shorter ones.
+    let first = u64::BITS - (LONG.as_nanos() as u64).leading_zeros();
+    waits.buckets.iter().skip(first as usize).sum()
 }
 
 fn full(change: &Change, link: &LinkState, before: &Snapshot, after: &Snapshot) -> Option<Finding> {

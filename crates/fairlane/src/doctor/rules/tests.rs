@@ -7,6 +7,9 @@ use crate::doctor::snapshot::{
     XEN_INFO,
 };
 use crate::doctor::view::Change;
+use fairlane_core::time::Nanos;
+use fairlane_engine::Waiting;
+use fairlane_engine::snapshot::{self as engine, EarlyState, ReceiveState, VifState};
 use proptest::prelude::*;
 
 /// The findings for two snapshots with these texts, a second apart.
@@ -270,6 +273,31 @@ fn causes_in_fairlanes_own_backend_are_found() {
     let finding =
         first("vif-stalled", &[(FAIRLANE, &state(7, "", r#""other""#))], &[(FAIRLANE, &state(7, "", r#""other""#))]);
     assert!(finding.seen.starts_with("vif web waits for other"), "{finding:?}");
+}
+
+#[test]
+fn a_guest_that_waits_for_its_cpu_is_found() {
+    let state = |waits: &[(u64, usize)], early_ack: Option<EarlyState>| {
+        let mut waiting = Waiting::default();
+        for (millis, count) in waits {
+            (0..*count).for_each(|_| waiting.record(Nanos::from_millis(*millis)));
+        }
+        let receive = ReceiveState { waiting, ..ReceiveState::default() };
+        let vif = VifState { name: "web".to_owned(), receive, early_ack, ..VifState::default() };
+        serde_json::to_string(&engine::Snapshot { vifs: vec![vif], ..Default::default() }).unwrap()
+    };
+    let (before, after) = (state(&[(0, 100), (60, 7)], None), state(&[(0, 1080), (3, 10), (20, 3), (60, 14)], None));
+    let finding = first("guest-waits", &[(FAIRLANE, &before)], &[(FAIRLANE, &after)]);
+    assert!(
+        finding.seen.starts_with("guest web left 10 frames, 1.0% of those for it, waiting for 8 ms"),
+        "{finding:?}"
+    );
+    assert!(finding.seen.ends_with("at most 67 ms") && finding.change[1].text.contains("early_ack"), "{finding:?}");
+    for after in
+        [state(&[(0, 1100), (7, 100), (60, 7)], None), state(&[(0, 100), (60, 70)], Some(EarlyState::default()))]
+    {
+        assert_eq!(found(&[(FAIRLANE, &before)], &[(FAIRLANE, &after)]), []);
+    }
 }
 
 /// Random text with some of the words that the sources print.
