@@ -27,12 +27,14 @@ struct Endless {
     /// Frames that its ring has room for once it was full, and now.
     ring: usize,
     room: usize,
+    /// Whether it need not be polled.
+    wakes: bool,
 }
 
 impl Endless {
     fn of(frames: Vec<Vec<u8>>) -> Box<Endless> {
         let all = usize::MAX;
-        Box::new(Endless { frames, next: 0, taken: 0, round: all, left: all, ring: all, room: all })
+        Box::new(Endless { frames, next: 0, taken: 0, round: all, left: all, ring: all, room: all, wakes: false })
     }
 
     /// A guest that sends nothing, and posts so many buffers only after its ring was found full.
@@ -93,7 +95,11 @@ impl Sink for Endless {
 
 impl Control for Endless {
     fn enable_notifications(&mut self, _wanted: Wanted) -> bool {
-        true
+        !self.wakes
+    }
+
+    fn wakes(&self) -> bool {
+        self.wakes
     }
 
     fn status(&self) -> Status {
@@ -129,6 +135,34 @@ fn rounds(criterion: &mut Criterion) {
             let frames = bridge.round(&mut burst, clock.now(), &clock).frames;
             group.throughput(Throughput::Elements(frames));
             group.bench_function(format!("{name}/{guests}"), |bencher| {
+                bencher.iter(|| bridge.round(&mut burst, clock.now(), &clock));
+            });
+        }
+    }
+}
+
+/// Two guests that send, beside many that do not: which are polled, or wake the worker.
+fn beside_idle(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("beside_idle");
+    for (name, wakes) in [("polled", false), ("asked", true)] {
+        for idle in [0_u32, 100, 10_000] {
+            let mut bridge = bridge(Endless::of(Vec::new()));
+            for guest in 0..2 + idle {
+                let [_, a, b, c] = guest.to_be_bytes();
+                let mac = Mac([2, 0, 0, a, b, c]);
+                let frame = [[2, 0, 0, 1, 0, 0], mac.0].concat().into_iter().chain([0; 52]).collect();
+                let frames = if guest < 2 { vec![frame] } else { Vec::new() };
+                let anti_spoofing = AntiSpoofing { mac: Some(mac), addresses: Vec::new() };
+                let port = Box::new(Endless { wakes, ..*Endless::of(frames) });
+                bridge.add("guest", port, SHARE, anti_spoofing, Nanos(0)).expect("own addresses");
+            }
+            let (mut burst, clock) = (Burst::new(), Monotonic::new());
+            // Until each was polled for long enough.
+            for _ in 0..10_000 {
+                bridge.round(&mut burst, clock.now(), &clock);
+            }
+            group.throughput(Throughput::Elements(bridge.round(&mut burst, clock.now(), &clock).frames));
+            group.bench_function(format!("{name}/{idle}"), |bencher| {
                 bencher.iter(|| bridge.round(&mut burst, clock.now(), &clock));
             });
         }
@@ -271,5 +305,5 @@ fn early_ack(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, rounds, inward, early_ack);
+criterion_group!(benches, rounds, beside_idle, inward, early_ack);
 criterion_main!(benches);

@@ -5,6 +5,7 @@
 
 mod drain;
 mod early;
+mod idle;
 mod settings;
 mod sleep;
 mod tenants;
@@ -33,11 +34,6 @@ pub(crate) const SERVICES: usize = 8;
 /// Work of the uplink's frames that is worth a reading of the clock, if no service follows which reads it.
 const MEASURED: u64 = 2 * BURST as u64;
 
-/// Idle ports polled in a round: so many, and one for each frame of the round before, up to a limit. A worker with little to do
-/// hears of the others by their kicks.
-const FEW_POLLS: u64 = 8;
-const MOST_POLLS: u64 = 64;
-
 /// What a round did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
@@ -58,7 +54,8 @@ pub struct Bridge {
     pub(crate) fabric: Fabric,
     pub(crate) scheduler: Box<dyn Scheduler>,
     tenants: Tenants,
-    /// Guests' ports whose ring was empty, in no particular order (each knows its place), and the next one to poll.
+    /// Guests' ports whose ring was empty and that are polled, in no particular order (each knows its place), and the next one to
+    /// poll.
     idle: Vec<PortId>,
     cursor: usize,
     /// Frames of the last round.
@@ -350,41 +347,6 @@ impl Bridge {
         left
     }
 
-    /// Moves a port to the idle ones, which are polled.
-    fn set_idle(&mut self, port: PortId) {
-        if let Some(entry) = self.fabric.entry(port) {
-            entry.turn = Turn::Idle;
-            entry.idle_place = self.idle.len();
-            self.idle.push(port);
-            self.sleep.changed(port, entry);
-        }
-    }
-
-    /// Removes a port from the idle ones.
-    fn leave_idle(&mut self, place: usize) {
-        self.idle.swap_remove(place);
-        if let Some(&moved) = self.idle.get(place)
-            && let Some(entry) = self.fabric.entry(moved)
-        {
-            entry.idle_place = place;
-        }
-    }
-
-    /// Hands an idle port to the scheduler if frames wait in its ring. Returns whether they do.
-    fn poll(&mut self, port: PortId, now: Nanos) -> bool {
-        let Some(entry) = self.fabric.entry(port) else { return false };
-        if !entry.has_frames(now) {
-            return false;
-        }
-        entry.turn = Turn::Active;
-        entry.since = now;
-        entry.is_served();
-        let place = entry.idle_place;
-        self.leave_idle(place);
-        self.scheduler.activate(port, now);
-        true
-    }
-
     /// Makes a port wait for room in a guest's ring.
     fn park(&mut self, port: PortId, on: PortId, now: Nanos) {
         let Some(entry) = self.fabric.entry(port) else { return };
@@ -461,20 +423,6 @@ impl Bridge {
         }
     }
 
-    /// Polls some of the idle ports for frames.
-    fn poll_idle(&mut self, now: Nanos) {
-        let polls = (FEW_POLLS + self.last_frames).min(MOST_POLLS) as usize;
-        for _ in 0..polls.min(self.idle.len()) {
-            if self.cursor >= self.idle.len() {
-                self.cursor = 0;
-            }
-            let Some(&port) = self.idle.get(self.cursor) else { break };
-            if !self.poll(port, now) {
-                self.cursor += 1;
-            }
-        }
-    }
-
     /// Publishes what the round did, once per port. Returns when ports that delay a notification are to be flushed again.
     fn flush(&mut self, now: Nanos) -> Nanos {
         let Bridge { fabric: Fabric { entries, touched, .. }, sleep, .. } = self;
@@ -542,6 +490,9 @@ impl Bridge {
     /// frontend that sends too many is not listened to for a while. Advances `now` by that time, so that it is charged to no other
     /// port.
     pub fn event(&mut self, port: PortId, number: u32, poller: &Poller, now: &mut Nanos, clock: &impl Clock) {
+        if port != UPLINK {
+            self.poll_again(port);
+        }
         let Some(entry) = self.fabric.entry(port) else { return };
         if port != UPLINK {
             self.sleep.changed(port, entry);

@@ -21,7 +21,7 @@ use std::ops::{Deref, DerefMut};
 /// A port's state toward the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Its ring was empty when last polled. It is polled now and then.
+    /// Its ring was empty when last polled. It is polled now and then, or its peer was asked to wake the worker.
     Idle,
     /// The scheduler knows that it has frames.
     Active,
@@ -87,8 +87,10 @@ pub(crate) struct PortEntry {
     pub uplink_bytes: u64,
     pub waiting: Waiting,
     pub turn: Turn,
-    /// Its place among the idle ports, if it is one.
-    pub idle_place: usize,
+    /// Its place among the idle ports that are polled, if it is one.
+    pub idle_place: Option<usize>,
+    /// How often it was polled in vain since it was served.
+    pub vain_polls: u32,
     pub asleep: Asleep,
     /// Since when its next frame has waited for service.
     pub since: Nanos,
@@ -143,7 +145,8 @@ impl PortEntry {
             uplink_bytes: 0,
             waiting: Waiting::default(),
             turn: Turn::Idle,
-            idle_place: 0,
+            idle_place: None,
+            vain_polls: 0,
             asleep: Asleep::default(),
             since: Nanos(0),
             receive: Receive::with_weight(share.weight),

@@ -105,11 +105,16 @@ pub trait Control {
     /// sleep.
     ///
     /// Called before the worker sleeps, if the port was served or had an event since the last call, or if its room is
-    /// wanted; an uplink is always called.
+    /// wanted; an uplink is always called. Also called when a busy worker stops polling a port ([`Control::wakes`]).
     fn enable_notifications(&mut self, wanted: Wanted) -> bool;
 
     /// Tells the peer that the worker serves the port again. A port whose peer needs no such hint does nothing.
     fn disable_notifications(&mut self) {}
+
+    /// Whether a peer that was asked to wake the worker does so for each frame that may follow, so that it need not be polled.
+    fn wakes(&self) -> bool {
+        false
+    }
 
     /// When something happens without the peer (a frame on a wire arrives); [`Nanos::NEVER`] if nothing will.
     fn next_event(&self) -> Nanos {

@@ -45,6 +45,10 @@ impl<W: Wrapper> Control for W {
         self.inner_mut().disable_notifications();
     }
 
+    fn wakes(&self) -> bool {
+        self.inner().wakes()
+    }
+
     fn next_event(&self) -> Nanos {
         Wrapper::next_event(self)
     }

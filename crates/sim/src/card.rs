@@ -192,6 +192,10 @@ impl Control for Card {
         (wanted.frames && rings.sent.len() > rings.taken) || (wanted.room && rings.has_room())
     }
 
+    fn wakes(&self) -> bool {
+        true
+    }
+
     fn disable_notifications(&mut self) {
         self.rings.lock().asked = Wanted { frames: false, room: false };
     }

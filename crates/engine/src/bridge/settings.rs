@@ -57,6 +57,7 @@ impl Bridge {
         if port == UPLINK {
             return None;
         }
+        self.leave_idle(port);
         let mut entry = self.fabric.entries.get_mut(port.index())?.take()?;
         entry.waiters.release(|sender, _| {
             if let Some(sender) = self.fabric.entry(sender) {
@@ -77,9 +78,6 @@ impl Bridge {
         touched.retain(|touched| *touched != port);
         switch.detach(port);
         self.held.retain(|service| service.port != port);
-        if entry.turn == Turn::Idle {
-            self.leave_idle(entry.idle_place);
-        }
         self.contended.retain(|on| *on != port);
         self.muted.retain(|muted| *muted != port);
         self.accelerated.retain(|other| *other != port);

@@ -57,6 +57,15 @@ impl PortEntry {
             self.port.disable_notifications();
         }
     }
+
+    /// Asks the port's peer to wake the worker for a frame. False if one is there, or something happens without an event.
+    pub(super) fn dozes(&mut self) -> bool {
+        if self.asleep.is_timed {
+            return false;
+        }
+        self.asleep.has_asked = true;
+        !self.port.enable_notifications(Wanted { frames: true, room: false })
+    }
 }
 
 impl Bridge {
@@ -70,6 +79,8 @@ impl Bridge {
         sleep.changed.retain(|port| {
             let Some(entry) = fabric.entry(*port) else { return false };
             let there = match entry.turn {
+                // Its peer was asked already.
+                Turn::Idle if entry.idle_place.is_none() => false,
                 Turn::Idle => entry.port.enable_notifications(Wanted { frames: true, room: false }),
                 Turn::Parked(on) if on != UPLINK => entry.port.more(true),
                 Turn::Parked(_) | Turn::Active => false,
@@ -94,15 +105,15 @@ impl Bridge {
 
     /// Tells ports that the worker polls again.
     pub fn disable_notifications(&mut self) {
-        let Bridge { fabric, sleep, .. } = self;
-        if let Some(uplink) = fabric.entry(UPLINK) {
+        if let Some(uplink) = self.fabric.entry(UPLINK) {
             uplink.port.disable_notifications();
         }
-        while let Some(port) = sleep.asked_for_room.pop() {
-            if let Some(entry) = fabric.entry(port) {
+        while let Some(port) = self.sleep.asked_for_room.pop() {
+            if let Some(entry) = self.fabric.entry(port) {
                 entry.port.disable_notifications();
-                sleep.changed(port, entry);
+                self.sleep.changed(port, entry);
             }
+            self.poll_again(port);
         }
     }
 

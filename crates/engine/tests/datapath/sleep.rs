@@ -28,8 +28,9 @@ struct Rings {
     asked_for_frames: bool,
     asked_for_room: bool,
     kicked: bool,
-    /// How often it was asked.
+    /// How often it was asked, and its port looked for frames.
     times_asked: u64,
+    times_polled: u64,
 }
 
 impl Rings {
@@ -73,7 +74,11 @@ impl Source for Card {
     }
 
     fn waiting(&mut self, _now: Nanos) -> bool {
-        !self.offered.is_empty() || self.guest.with(|rings| !rings.sent.is_empty())
+        let is_sent = self.guest.with(|rings| {
+            rings.times_polled += 1;
+            !rings.sent.is_empty()
+        });
+        !self.offered.is_empty() || is_sent
     }
 
     fn more(&mut self, notify: bool) -> bool {
@@ -117,6 +122,10 @@ impl Control for Card {
             rings.times_asked += 1;
             (wanted.frames && waits) || (wanted.room && rings.room > 0)
         })
+    }
+
+    fn wakes(&self) -> bool {
+        true
     }
 
     fn status(&self) -> Status {
@@ -164,23 +173,31 @@ impl Host {
 
     /// What the worker does if a guest kicked, or for another reason: its events, and rounds until it sleeps.
     fn wake(&mut self, otherwise: bool) {
-        let kicked: Vec<usize> = (0..self.guests.len())
-            .filter(|guest| self.guests[*guest].with(|rings| std::mem::take(&mut rings.kicked)))
-            .collect();
-        if kicked.is_empty() && !otherwise {
+        if !self.guests.iter().any(|guest| guest.with(|rings| rings.kicked)) && !otherwise {
             return;
         }
         self.bridge.disable_notifications();
-        let mut now = self.clock.now();
-        for guest in kicked {
-            self.bridge.event(PortId(guest as u32 + 1), 1, &self.poller, &mut now, &self.clock);
-        }
         loop {
-            let round = self.bridge.round(&mut self.burst, now, &self.clock);
-            if !round.busy && !self.bridge.enable_notifications() {
+            let is_busy = self.round();
+            if is_busy {
+                continue;
+            }
+            if !self.bridge.enable_notifications() {
                 return;
             }
+            self.bridge.disable_notifications();
         }
+    }
+
+    /// What the worker does between two looks at its descriptors. Returns whether it is busy.
+    fn round(&mut self) -> bool {
+        let mut now = self.clock.now();
+        for guest in 0..self.guests.len() {
+            if self.guests[guest].with(|rings| std::mem::take(&mut rings.kicked)) {
+                self.bridge.event(PortId(guest as u32 + 1), 1, &self.poller, &mut now, &self.clock);
+            }
+        }
+        self.bridge.round(&mut self.burst, now, &self.clock).busy
     }
 
     fn times_asked(&self) -> u64 {
@@ -206,6 +223,32 @@ fn a_wakeup_asks_only_those_that_were_served() {
     assert_eq!(host.times_asked(), before + 1);
 }
 
+#[test]
+fn a_busy_worker_stops_polling_guests_that_send_nothing_and_hears_of_them() {
+    let mut host = Host::new();
+    let polled = |host: &Host| host.guests[1..].iter().map(|guest| guest.with(|rings| rings.times_polled)).sum::<u64>();
+    let flood = |host: &mut Host, rounds: u64| {
+        for _ in 0..rounds {
+            (0..40).for_each(|_| host.send(1, 0));
+            host.round();
+            while host.outside.receive().is_some() {}
+        }
+    };
+    flood(&mut host, 1000);
+    let before = polled(&host);
+    flood(&mut host, 1000);
+    assert_eq!(polled(&host), before, "all were polled in vain for long enough");
+    for guest in [2, 50, GUESTS] {
+        host.guests[0].with(|rings| rings.post(1));
+        let received = host.guests[0].with(|rings| rings.received);
+        host.send(guest, 1);
+        flood(&mut host, 1);
+        assert_eq!(host.guests[0].with(|rings| rings.received), received + 1, "guest {guest}");
+    }
+    flood(&mut host, 10);
+    assert!(polled(&host) > before, "those that sent are polled again for a while");
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Action {
     /// A guest sends this many frames to another or to the uplink.
@@ -214,6 +257,8 @@ enum Action {
     Post { guest: u32, room: usize },
     /// The worker wakes up for no reason.
     Wake,
+    /// It is kept awake by other work for so many rounds.
+    Stay { rounds: u32 },
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -221,6 +266,7 @@ fn action() -> impl Strategy<Value = Action> {
         4 => (1..=GUESTS, 0..=GUESTS, 1..40_u32).prop_map(|(from, to, frames)| Action::Send { from, to, frames }),
         4 => (1..=GUESTS, 1..40_usize).prop_map(|(guest, room)| Action::Post { guest, room }),
         1 => Just(Action::Wake),
+        1 => (1..600_u32).prop_map(|rounds| Action::Stay { rounds }),
     ]
 }
 
@@ -240,6 +286,13 @@ proptest! {
                 }
                 Action::Post { guest, room } => host.guests[guest as usize - 1].with(|rings| rings.post(room)),
                 Action::Wake | Action::Send { .. } => host.wake(true),
+                Action::Stay { rounds } => {
+                    host.bridge.disable_notifications();
+                    for _ in 0..rounds {
+                        host.round();
+                    }
+                    host.wake(true);
+                }
             }
             // Several things may happen before the worker runs.
             if !sleeps {

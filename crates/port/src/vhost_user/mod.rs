@@ -373,6 +373,10 @@ impl Control for VhostUser {
         announces || ready
     }
 
+    fn wakes(&self) -> bool {
+        self.peer.as_ref().is_none_or(|peer| peer.session.kicks())
+    }
+
     fn disable_notifications(&mut self) {
         if let Some(peer) = &mut self.peer {
             peer.session.queues().0.disable_notifications();

@@ -391,6 +391,11 @@ impl Session {
         self.protocol.contains(VhostUserProtocolFeatures::REPLY_ACK)
     }
 
+    /// Whether the frontend kicks, instead of having each ring polled.
+    pub(super) fn kicks(&self) -> bool {
+        self.vrings.iter().all(|vring| vring.kick.is_some() || !vring.kicked)
+    }
+
     /// Handles a kick by discarding it. The work it signals is found in the ring.
     pub(super) fn kicked(&self, number: u32) {
         let vring = number.checked_sub(FIRST_KICK).and_then(|index| self.vrings.get(index as usize));

@@ -316,6 +316,10 @@ impl Control for Xen {
         ready
     }
 
+    fn wakes(&self) -> bool {
+        true
+    }
+
     fn next_event(&self) -> Nanos {
         self.retry.unwrap_or(Nanos::NEVER)
     }
