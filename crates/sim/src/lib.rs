@@ -23,7 +23,7 @@ mod uplink;
 mod world;
 
 pub use flow::Tally;
-pub use outcome::{HostOutcome, Outcome, VifOutcome};
+pub use outcome::{HostOutcome, Outcome, Second, VifOutcome};
 pub use scenario::Scenario;
 
 /// Why a scenario cannot be simulated.

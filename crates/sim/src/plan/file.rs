@@ -21,6 +21,8 @@ pub(super) struct File {
     pub guest: Vec<GuestKeys>,
     #[serde(default)]
     pub traffic: Vec<Spanned<TrafficKeys>>,
+    #[serde(default)]
+    pub guarantee: Vec<GuaranteeKeys>,
 }
 
 #[derive(Deserialize)]
@@ -46,6 +48,14 @@ pub(super) struct HostKeys {
     pub vif: Vec<Spanned<Table>>,
     pub card: Option<Rate>,
     pub costs: Option<CostKeys>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GuaranteeKeys {
+    pub tenant: Spanned<String>,
+    pub min_rate: Rate,
+    pub delay: Option<Length>,
 }
 
 #[derive(Deserialize)]
