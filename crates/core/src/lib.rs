@@ -9,6 +9,7 @@ pub mod ack;
 pub mod codel;
 pub mod inflow;
 pub mod packet;
+pub mod partition;
 pub mod receive;
 pub mod sched;
 pub mod stats;

@@ -19,6 +19,7 @@ mod entry;
 mod error;
 pub mod failure;
 mod forward;
+mod measured;
 mod messages;
 pub mod metrics;
 mod ports;

@@ -11,6 +11,9 @@ use std::collections::HashMap;
 pub struct Reading {
     /// Nanoseconds since the backend started.
     pub time: u64,
+    /// Nanoseconds between the snapshots.
+    #[serde(skip)]
+    pub elapsed: u64,
     /// The links, in the policy's order.
     pub links: Vec<LinkReading>,
     /// The tenants, in the policy's order.
@@ -66,6 +69,9 @@ pub struct VifReading {
     pub seen: VifState,
     /// Rate its guest sent.
     pub sent_rate: f64,
+    /// Frames that its guest sent per second.
+    #[serde(skip)]
+    pub sent_frames: f64,
     /// Rate its guest received.
     pub received_rate: f64,
     /// The share of the link that its weight gives it among the vifs that use the link, 0 to 1; none if it does not use it.
@@ -89,7 +95,8 @@ pub struct VifReading {
 impl Reading {
     /// Compares two snapshots of one backend; none if the backend was restarted in between.
     pub fn between(earlier: &Snapshot, later: &Snapshot) -> Option<Reading> {
-        let seconds = later.time.checked_sub(earlier.time).filter(|nanos| *nanos > 0)? as f64 / 1e9;
+        let elapsed = later.time.checked_sub(earlier.time).filter(|nanos| *nanos > 0)?;
+        let seconds = elapsed as f64 / 1e9;
         let before: HashMap<&str, &VifState> = earlier.vifs.iter().map(|vif| (vif.name.as_str(), vif)).collect();
         let due = Due::of(later);
         let vif = |vif: &VifState| {
@@ -99,6 +106,7 @@ impl Reading {
             let drops = |port: &PortState| port.drops.values().sum();
             VifReading {
                 sent_rate: rate(old.port.sent_bytes, vif.port.sent_bytes, seconds),
+                sent_frames: rate(old.port.sent_frames, vif.port.sent_frames, seconds) / 8.0,
                 received_rate: rate(old.port.received_bytes, vif.port.received_bytes, seconds),
                 due: due.of_vif(vif),
                 drop_rate: rate(drops(&old.port), drops(&vif.port), seconds) / 8.0,
@@ -144,6 +152,7 @@ impl Reading {
         };
         Some(Reading {
             time: later.time,
+            elapsed,
             links: later.links.iter().map(link).collect(),
             tenants: later.tenants.iter().map(tenant).collect(),
             vifs,

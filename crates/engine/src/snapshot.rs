@@ -80,7 +80,8 @@ pub struct TenantState {
 }
 
 impl TenantState {
-    pub(crate) fn new(tenant: &Tenant) -> TenantState {
+    /// The state of a tenant of a policy.
+    pub fn new(tenant: &Tenant) -> TenantState {
         let Tenant { name, shares: Shares { tx, rx, .. } } = tenant;
         TenantState {
             name: name.clone(),

@@ -1,17 +1,20 @@
 //! The agent of a host: follows its policy in the store, and reports what became of it.
 
+use crate::division::Division;
 use crate::hosts::HEARTBEAT;
 use crate::state::{Promise, Refused, State};
 use crate::store::{Fleet, Revision, failed};
 use crate::{Access, Error};
 use async_nats::jetstream::kv;
+use fairlane_core::partition::{Measured, PERIOD};
 use futures_util::StreamExt;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 /// How often a host is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_nanos(PERIOD.0);
 
 /// The host that an agent works for. Its functions may take a moment: the agent has nothing else to do.
 pub trait Host {
@@ -24,8 +27,25 @@ pub trait Host {
     /// Then the former policy is in force and kept.
     fn apply(&mut self, policy: &str) -> Result<usize, Refusal>;
 
-    /// What of the policy is not true: guarantees that are not met, and shares below due.
-    fn look(&mut self) -> (Vec<Promise>, Vec<Promise>);
+    /// What has happened since the last look.
+    fn look(&mut self) -> Look;
+
+    /// Guarantees a rate to a tenant, in bits a second; none for what the host's own policy says.
+    ///
+    /// # Errors
+    /// It is not in force.
+    fn guarantee(&mut self, tenant: &str, min_rate: Option<u64>) -> Result<(), Refusal>;
+}
+
+/// What a host sees of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// Guaranteed rates that are not met.
+    pub broken: Vec<Promise>,
+    /// Shares below due.
+    pub below_due: Vec<Promise>,
+    /// What was measured of each tenant; none if nothing could be.
+    pub tenants: Option<BTreeMap<String, Measured>>,
 }
 
 /// Why a policy is not in force.
@@ -51,7 +71,8 @@ pub async fn follow(
 ) -> Result<Infallible, Error> {
     let client = access.connect_when_possible().await?;
     let mut said = String::new();
-    let mut agent = Agent { name, host, say, wanted: None, try_again: false, state: State::default() };
+    let mut agent =
+        Agent { name, host, say, wanted: None, try_again: false, denied: Vec::new(), state: State::default() };
     loop {
         let fleet = Fleet::open(client.clone()).await;
         let ended = match fleet {
@@ -75,6 +96,8 @@ struct Agent<'a, H, S> {
     wanted: Option<Revision>,
     /// Whether it may be refused for a reason that goes away.
     try_again: bool,
+    /// Why parts of tenants' guarantees are not in force.
+    denied: Vec<String>,
     state: State,
 }
 
@@ -87,6 +110,7 @@ impl<H: Host, S: FnMut(String)> Agent<'_, H, S> {
         let mut watch = fleet.policies.watch_with_history(name).await.map_err(failed(follow))?;
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut division = Division::open(fleet, name).await?;
         let mut reported: Option<(State, Instant)> = None;
         loop {
             tokio::select! {
@@ -96,12 +120,24 @@ impl<H: Host, S: FnMut(String)> Agent<'_, H, S> {
                     Some(Ok(entry)) => {
                         self.wanted = Some(entry.into());
                         self.apply();
+                        self.divide(&mut division);
                     }
                     // The server was silent for a while. The watch goes on where it was.
                     Some(Err(_)) => continue,
                     None => return Err(Error::Store { what: follow(), why: "it ended the watch".to_owned() }),
                 },
-                _ = looks.tick() => (self.state.broken, self.state.below_due) = self.host.look(),
+                _ = looks.tick() => {
+                    let look = self.host.look();
+                    (self.state.broken, self.state.below_due) = (look.broken, look.below_due);
+                    if let Some(measured) = look.tenants.filter(|_| fleet.is_connected()) {
+                        division.claim(&measured).await?;
+                    }
+                    self.divide(&mut division);
+                }
+                changed = division.change() => {
+                    changed?;
+                    self.divide(&mut division);
+                }
             }
             let is_news = |(state, at): &(State, Instant)| *state != self.state || at.elapsed() >= HEARTBEAT;
             if reported.as_ref().is_none_or(is_news) && fleet.is_connected() {
@@ -136,7 +172,8 @@ impl<H: Host, S: FnMut(String)> Agent<'_, H, S> {
         match applied {
             Ok(changes) => {
                 // What was not true of the former policy says nothing of this one.
-                self.state = State { revision: Some(revision), ..State::default() };
+                let parts = std::mem::take(&mut self.state.parts);
+                self.state = State { revision: Some(revision), parts, ..State::default() };
                 (self.say)(format!("revision {revision} is in force; changes: {changes}"));
             }
             Err(Refusal::Wrong(reason) | Refusal::NoBackend(reason)) => {
@@ -148,5 +185,24 @@ impl<H: Host, S: FnMut(String)> Agent<'_, H, S> {
                 self.state.refused = refused;
             }
         }
+    }
+
+    /// Puts this host's parts of tenants' guarantees in force.
+    fn divide(&mut self, division: &mut Division) {
+        let (mut parts, mut denied) = (BTreeMap::new(), Vec::new());
+        for (tenant, part) in division.parts() {
+            match (self.host.guarantee(&tenant, part), part) {
+                (Ok(()), Some(part)) => drop(parts.insert(tenant, part)),
+                (Ok(()), None) => division.forget(&tenant),
+                (Err(Refusal::Wrong(why) | Refusal::NoBackend(why)), _) => {
+                    // What it had is in force.
+                    parts.extend(self.state.parts.remove_entry(&tenant));
+                    denied.push(format!("tenant {tenant} has not its part: {why}"));
+                }
+            }
+        }
+        let news = denied.iter().filter(|line| !self.denied.contains(line));
+        news.for_each(|line| (self.say)(line.clone()));
+        (self.denied, self.state.parts) = (denied, parts);
     }
 }

@@ -9,17 +9,20 @@
 
 mod access;
 mod apply;
+mod division;
 mod follow;
 mod hosts;
 mod state;
 mod store;
+mod tenants;
 
 pub use access::Access;
 pub use apply::{Pace, Wanted, apply};
-pub use follow::{Host, Refusal, follow};
+pub use follow::{Host, Look, Refusal, follow};
 pub use hosts::{Hosts, Report};
 pub use state::{Promise, Refused, State};
 pub use store::{Fleet, Revision};
+pub use tenants::Guarantee;
 
 use std::io;
 
@@ -75,8 +78,8 @@ pub fn run<T>(operation: impl Future<Output = T>) -> T {
     runtime.expect("an epoll descriptor").block_on(operation)
 }
 
-/// Whether a host may have this name: it is part of a NATS subject.
-pub fn is_host_name(name: &str) -> bool {
+/// Whether a host, or a tenant across hosts, may have this name: it is part of a NATS subject.
+pub fn is_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     !name.split('.').any(str::is_empty) && name.bytes().all(is_allowed)
 }
@@ -86,8 +89,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_hosts_are_parts_of_subjects() {
-        assert!(["a", "web-1", "web_1.example.org"].into_iter().all(is_host_name));
-        assert!(!["", ".", "a.", ".a", "a..b", "a b", "a*", ">", "ä"].into_iter().any(is_host_name));
+    fn names_are_parts_of_subjects() {
+        assert!(["a", "web-1", "web_1.example.org"].into_iter().all(is_name));
+        assert!(!["", ".", "a.", ".a", "a..b", "a b", "a*", ">", "ä"].into_iter().any(is_name));
     }
 }

@@ -1,6 +1,7 @@
 //! What a host reports of itself.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The state of a host, as its agent last saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +14,9 @@ pub struct State {
     pub broken: Vec<Promise>,
     /// Those who get less of their link than their weight gives them although their frames wait.
     pub below_due: Vec<Promise>,
+    /// The host's parts in force of what the fleet guarantees to tenants, in bits a second.
+    #[serde(default)]
+    pub parts: BTreeMap<String, u64>,
 }
 
 /// A policy that a host refused. The former one stays in force.

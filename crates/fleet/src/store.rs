@@ -1,4 +1,4 @@
-//! The store: two buckets of NATS JetStream, each with a key for every host.
+//! The store: buckets of NATS JetStream. Two have a key for every host; that of tenants is in [`crate::tenants`].
 
 use crate::access::with_sources;
 use crate::state::State;
@@ -16,6 +16,9 @@ const POLICIES: &str = "fairlane-policies";
 /// The bucket of [`State`]s, as JSON.
 const STATES: &str = "fairlane-states";
 
+/// The bucket of [`crate::Guarantee`]s, as JSON, by tenant.
+const TENANTS: &str = "fairlane-tenants";
+
 /// Revisions of each policy that are kept: the most that NATS keeps of a key.
 const HISTORY: i64 = 64;
 
@@ -28,9 +31,10 @@ const REFUSALS: u32 = 10;
 /// A connection to the fleet's store.
 #[derive(Clone)]
 pub struct Fleet {
-    client: Client,
+    pub(crate) client: Client,
     pub(crate) policies: kv::Store,
     pub(crate) states: kv::Store,
+    pub(crate) tenants: kv::Store,
 }
 
 /// A policy in the store.
@@ -56,7 +60,8 @@ impl Fleet {
             jetstream::context::ContextBuilder::new().timeout(PATIENCE).ack_timeout(PATIENCE).build(client.clone());
         let policies = bucket(&jetstream, POLICIES, HISTORY).await?;
         let states = bucket(&jetstream, STATES, 1).await?;
-        Ok(Fleet { client, policies, states })
+        let tenants = bucket(&jetstream, TENANTS, HISTORY).await?;
+        Ok(Fleet { client, policies, states, tenants })
     }
 
     /// Whether the server is reachable, as far as is known.

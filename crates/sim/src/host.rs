@@ -10,7 +10,7 @@ use fairlane_engine::clock::Clock;
 use fairlane_engine::snapshot::{LinkState, PortState, VifState};
 use fairlane_engine::worker::{LINGER, SPIN};
 use fairlane_engine::{Bridge, Error};
-use fairlane_policy::{Vif, uplink_queue};
+use fairlane_policy::{Tenant, Vif, uplink_queue};
 use fairlane_port::paced::Paced;
 use fairlane_port::{Burst, Poller, Port};
 use std::sync::Arc;
@@ -108,6 +108,12 @@ impl Host {
         let linger = if due == Nanos::NEVER { LINGER } else { SPIN };
         self.sleeps = Some((self.wake, linger));
         self.wake = if due == Nanos::NEVER { due } else { self.awake_at(due.max(self.wake)) };
+    }
+
+    /// Changes a tenant's share, as a change of the daemon's policy does. Returns when the worker runs, if that is earlier than before.
+    pub(crate) fn set_tenant(&mut self, tenant: &Tenant, now: Nanos) -> Option<Nanos> {
+        self.bridge.set_tenant_shares(tenant, self.clock.look().max(now));
+        self.rouse(now)
     }
 
     /// The counters of its uplink and its vifs.

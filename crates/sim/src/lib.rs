@@ -24,7 +24,7 @@ mod window;
 mod world;
 
 pub use flow::Tally;
-pub use outcome::{HostOutcome, Outcome, VifOutcome};
+pub use outcome::{HostOutcome, Outcome, Second, VifOutcome};
 pub use scenario::Scenario;
 
 /// Why a scenario cannot be simulated.

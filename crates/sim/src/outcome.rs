@@ -19,6 +19,8 @@ pub struct Outcome {
     pub flows: Vec<Vec<u64>>,
     /// The hosts.
     pub hosts: Vec<HostOutcome>,
+    /// What came of each guarantee on all hosts together: each second from the start on.
+    pub guarantees: Vec<Vec<Second>>,
     /// Events that were simulated, rounds of workers among them.
     pub events: u64,
     /// Frames that were on their way at the end.
@@ -59,6 +61,17 @@ pub struct VifOutcome {
     pub waiting: Waiting,
     /// Frames that were dropped from the start on, by reason.
     pub drops: BTreeMap<String, u64>,
+}
+
+/// A second of a tenant's guarantee on all hosts together. Rates are in bits a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Second {
+    /// What its guests sent.
+    pub sent: f64,
+    /// What hosts guaranteed to it at the end of the second.
+    pub in_force: u64,
+    /// Whether its guests wanted all of the guarantee, where there was room for it: by what hosts claimed.
+    pub wanted: bool,
 }
 
 /// The counters of each host's vifs when the scenario settled: bytes sent and received.
@@ -115,7 +128,8 @@ impl Outcome {
             let again = flow.stream.as_ref().map_or(0, |stream| stream.sender.retransmitted);
             world.tallies[flow.traffic].retransmitted += again;
         }
-        Outcome { seconds, events: world.events(), tallies: world.tallies, flows, hosts, waiting }
+        let guarantees = world.division.seconds();
+        Outcome { seconds, events: world.events(), tallies: world.tallies, flows, hosts, guarantees, waiting }
     }
 
     /// Frames that were made, answers and announcements among them.
@@ -152,13 +166,7 @@ impl Outcome {
 
 /// What weights give the vifs of a link, as `fairlane top` shows it.
 fn dues(link: LinkState, policy: &fairlane_policy::Policy, vifs: &[VifState]) -> Vec<Option<f64>> {
-    let tenant = |tenant: &fairlane_policy::Tenant| TenantState {
-        name: tenant.name.clone(),
-        weight: tenant.shares.tx.weight,
-        min_rate: tenant.shares.tx.min_rate,
-        ..TenantState::default()
-    };
-    let (links, tenants) = (vec![link], policy.tenants.iter().map(tenant).collect());
+    let (links, tenants) = (vec![link], policy.tenants.iter().map(TenantState::new).collect());
     let later = Snapshot { time: 1, links, tenants, vifs: vifs.to_vec() };
     let reading = Reading::between(&Snapshot::default(), &later);
     reading.map_or_else(Vec::new, |reading| reading.vifs.into_iter().map(|vif| vif.due).collect())

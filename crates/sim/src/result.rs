@@ -1,8 +1,9 @@
 //! A simulation's result file.
 
 use crate::flow::Tally;
-use crate::outcome::{Outcome, VifOutcome};
+use crate::outcome::{Outcome, Second, VifOutcome};
 use crate::scenario::Scenario;
+use fairlane_core::time::SECOND;
 use fairlane_report::{Axis, Figure, ResultFile, Series, stats};
 use hdrhistogram::Histogram;
 
@@ -37,6 +38,7 @@ impl Outcome {
                 .caption("From a frame's making until it arrived, by the part of the frames that waited less."),
         );
         self.add_shares(&mut result);
+        self.add_guarantees(&mut result, scenario);
         for (reason, frames) in self.drops() {
             result.value(&format!("drops/{reason}"), frames as f64, "frames");
         }
@@ -120,6 +122,41 @@ impl Outcome {
                 .y("part of the link")
                 .caption("Of what the link's guests sent; due is what weights give to those that sent."),
         );
+    }
+}
+
+impl Outcome {
+    /// What each tenant sent on all hosts together, second by second, beside its guarantee.
+    fn add_guarantees(&self, result: &mut ResultFile, scenario: &Scenario) {
+        for (guarantee, seconds) in scenario.guarantees.iter().zip(&self.guarantees) {
+            let tenant = &guarantee.tenant;
+            let series = |kind: &str| Series::new(&format!("{kind}/{tenant}"), "Mbit/s", Axis::time()).group(kind);
+            let points = |of: fn(&Second) -> f64| {
+                seconds.iter().zip(1u32..).map(move |(second, number)| [f64::from(number), of(second) / 1e6])
+            };
+            result.series(series("tenant").points(points(|second| second.sent)));
+            result.series(series("in_force").points(points(|second| second.in_force as f64)));
+            let due =
+                seconds.iter().zip(1u32..).map(|(_, number)| [f64::from(number), guarantee.min_rate as f64 / 1e6]);
+            result.series(series("guaranteed").expected().points(due));
+            result.figure(
+                Figure::lines(&format!("Tenant {tenant}"))
+                    .series(["tenant", "in_force", "guaranteed"].map(|kind| format!("{kind}/{tenant}")))
+                    .y("on all hosts")
+                    .caption("What its guests sent, what hosts guaranteed to them at the end of each second, and the guarantee."),
+            );
+            let settled = scenario.settle.0.div_ceil(SECOND) as usize;
+            let counted = seconds.get(settled..).unwrap_or_default();
+            let unmet = |second: &Second| second.wanted && second.sent < SLACK * guarantee.min_rate as f64;
+            let longest =
+                counted.chunk_by(|a, b| unmet(a) == unmet(b)).filter(|run| unmet(&run[0])).map(<[Second]>::len);
+            result.value(
+                &format!("tenant/{tenant}/unmet"),
+                counted.iter().filter(|second| unmet(second)).count() as f64,
+                "s",
+            );
+            result.value(&format!("tenant/{tenant}/unmet_longest"), longest.max().unwrap_or(0) as f64, "s");
+        }
     }
 }
 

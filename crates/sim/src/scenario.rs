@@ -27,6 +27,8 @@ pub struct Scenario {
     pub guests: Vec<Guest>,
     /// The traffic.
     pub traffic: Vec<Traffic>,
+    /// What is guaranteed to tenants on all hosts together.
+    pub guarantees: Vec<Guarantee>,
 }
 
 impl Scenario {
@@ -92,6 +94,17 @@ impl Costs {
         let cost = frames.map(|bytes| self.frame + self.byte * f64::from(bytes)).sum::<f64>();
         clock.spend((cost / 2.0) as u64);
     }
+}
+
+/// A tenant's guarantee on all hosts together, which they divide by demand once a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guarantee {
+    /// The tenant's name in the hosts' policies.
+    pub tenant: String,
+    /// The guaranteed rate.
+    pub min_rate: u64,
+    /// Time from a host's claim until all have heard it.
+    pub delay: Nanos,
 }
 
 /// A guest with one card.

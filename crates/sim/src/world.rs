@@ -1,5 +1,6 @@
 //! A running simulation: events in the order of their times.
 
+mod division;
 mod fabric;
 mod streams;
 
@@ -11,6 +12,7 @@ use crate::host::Host;
 use crate::outcome::Outcome;
 use crate::scenario::{Place, Scenario, Source};
 use crate::uplink::Line;
+use division::Division;
 use fairlane_core::PortId;
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
@@ -47,6 +49,12 @@ enum What {
     Arrive(u32),
     /// A stream may have to send again.
     Timeout(u32),
+    /// A host claims parts of tenants' guarantees.
+    Claim(u32),
+    /// Hosts divide tenants' guarantees by what they have heard.
+    Divide,
+    /// A second of tenants' guarantees is over.
+    Second,
 }
 
 /// A guest.
@@ -84,6 +92,7 @@ pub(crate) struct World<'a> {
     /// Whether frames take different times to the queues in front of hosts.
     is_uneven: bool,
     random: StdRng,
+    pub division: Division,
     burst: Box<Burst>,
     poller: Poller,
     taken: Vec<Frame>,
@@ -161,6 +170,7 @@ impl<'a> World<'a> {
             free: Vec::new(),
             is_uneven: scenario.traffic.iter().any(|traffic| traffic.rtt.0 > 0),
             random: StdRng::seed_from_u64(scenario.seed),
+            division: Division::new(scenario),
             burst: Burst::new(),
             poller: Poller::new()?,
             taken: Vec::new(),
@@ -207,6 +217,7 @@ impl<'a> World<'a> {
             self.at(due, What::Source(flow as u32));
         }
         self.at(self.scenario.settle, What::Settle);
+        self.begin_to_divide();
     }
 
     /// Runs it to its end.
@@ -238,6 +249,9 @@ impl<'a> World<'a> {
                     self.deliver(frame, Place::Outside);
                 }
                 What::Timeout(flow) => self.timeout(flow),
+                What::Claim(host) => self.claim(host as usize),
+                What::Divide => self.divide(),
+                What::Second => self.end_second(),
             }
         }
         Outcome::of(self, baseline.unwrap_or_default())

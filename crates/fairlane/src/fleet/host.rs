@@ -5,9 +5,13 @@ use crate::policy_file;
 use fairlane_engine::control::{Client, Error};
 use fairlane_engine::reading::Reading;
 use fairlane_engine::snapshot::Snapshot;
-use fairlane_fleet::{Host, Promise, Refusal};
+use fairlane_fleet::{Host, Look, Promise, Refusal};
+use fairlane_policy::units::format_rate;
 use fairlane_policy::{File, Files, Policy};
 use std::path::PathBuf;
+
+/// The smallest `min_rate` that a policy may have, in bits a second.
+pub(super) const SMALLEST: u64 = 1000;
 
 /// A backend and its policy file.
 pub(super) struct ThisHost {
@@ -26,6 +30,14 @@ impl ThisHost {
 
     fn client(&self) -> Result<Client, Refusal> {
         Client::connect(&self.control).map_err(|error| Refusal::NoBackend(error.to_string()))
+    }
+
+    /// What this host's own files guarantee to a tenant; 0 for nothing.
+    fn own_guarantee(&self, tenant: &str) -> u64 {
+        let files = policy_file::files(&self.file).ok();
+        let loaded = files.and_then(|files| files.load(&Files::default()).ok());
+        let tenants = loaded.into_iter().flat_map(|loaded| loaded.policy.tenants);
+        tenants.filter(|other| other.name == tenant).map(|tenant| tenant.shares.tx.min_rate).sum()
     }
 }
 
@@ -65,16 +77,39 @@ impl Host for ThisHost {
         Ok(changes)
     }
 
-    /// What was not met in two seconds one after the other.
-    fn look(&mut self) -> (Vec<Promise>, Vec<Promise>) {
+    /// Unmet is what was not met in two seconds one after the other.
+    fn look(&mut self) -> Look {
         let now = self.client().ok().and_then(|mut client| client.show().ok());
         let last = std::mem::replace(&mut self.last, now);
         let reading = last.as_ref().zip(self.last.as_ref()).and_then(|(last, now)| Reading::between(last, now));
-        let unmet = reading.map(|reading| (promises::broken(&reading), promises::below_due(&reading)));
+        let unmet = reading.as_ref().map(|reading| (promises::broken(reading), promises::below_due(reading)));
         let before = std::mem::replace(&mut self.unmet, unmet.unwrap_or_default());
         let again = |now: &[Promise], before: &[Promise]| {
             now.iter().filter(|promise| before.iter().any(|other| other.to == promise.to)).cloned().collect()
         };
-        (again(&self.unmet.0, &before.0), again(&self.unmet.1, &before.1))
+        let measured = |reading: &Reading| {
+            reading.measured().into_iter().map(|(tenant, measured)| (tenant.to_owned(), measured)).collect()
+        };
+        Look {
+            broken: again(&self.unmet.0, &before.0),
+            below_due: again(&self.unmet.1, &before.1),
+            tenants: reading.as_ref().map(measured),
+        }
+    }
+
+    /// As `ctl set` does, so the policy file stays as it is.
+    fn guarantee(&mut self, tenant: &str, min_rate: Option<u64>) -> Result<(), Refusal> {
+        let in_force = |seen: &Snapshot| seen.tenants.iter().find(|seen| seen.name == tenant).map(|seen| seen.min_rate);
+        let min_rate =
+            min_rate.map_or_else(|| self.own_guarantee(tenant), |rate| if rate < SMALLEST { 0 } else { rate });
+        // A host without the tenant guarantees nothing to it.
+        if self.last.as_ref().map(in_force).is_some_and(|known| known.is_none_or(|known| known == min_rate)) {
+            return Ok(());
+        }
+        let value = if min_rate == 0 { "none".to_owned() } else { format_rate(min_rate) };
+        self.client()?.set(tenant, "min_rate", &value).map_err(|error| Refusal::Wrong(error.to_string()))?;
+        let seen = self.last.iter_mut().flat_map(|last| &mut last.tenants);
+        seen.filter(|seen| seen.name == tenant).for_each(|seen| seen.min_rate = min_rate);
+        Ok(())
     }
 }

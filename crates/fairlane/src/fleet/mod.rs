@@ -8,9 +8,9 @@ use crate::backend::Backend;
 use crate::out::print;
 use crate::policy_file::PolicyError;
 use clap::Subcommand;
-use fairlane_fleet::{Access, Fleet, Pace, Wanted};
+use fairlane_fleet::{Access, Fleet, Guarantee, Pace, Wanted};
 use fairlane_policy::Policy;
-use fairlane_policy::units::parse_duration;
+use fairlane_policy::units::{format_rate, parse_duration, parse_rate};
 use host::ThisHost;
 use similar::TextDiff;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ pub(crate) enum Command {
         /// The policy file that the backend was started with
         policy: PathBuf,
         /// This host's name in the fleet [default: the system's host name]
-        #[arg(long, value_name = "NAME", value_parser = host_name)]
+        #[arg(long, value_name = "NAME", value_parser = name)]
         host: Option<String>,
         #[command(flatten)]
         backend: Backend,
@@ -60,7 +60,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         store: Store,
     },
-    /// Show all hosts, or print a host's policy
+    /// Show all hosts and the guarantees of tenants, or print a host's policy
     Show {
         /// The host whose policy to print
         host: Option<String>,
@@ -70,6 +70,22 @@ pub(crate) enum Command {
         /// Print the states of hosts as JSON
         #[arg(long, conflicts_with = "host")]
         json: bool,
+        #[command(flatten)]
+        store: Store,
+    },
+    /// Guarantee a rate to a tenant on all hosts together
+    ///
+    /// The hosts that have guests of the tenant divide it by demand, once a second, as far as their links have room. On each host its part takes the place of the tenant's min_rate in the policy.
+    Tenant {
+        /// The tenant's name in the hosts' policies
+        #[arg(value_parser = name)]
+        name: String,
+        /// What its guests may send in any case, on all hosts together, such as min_rate=2Gbit/s
+        #[arg(value_name = "min_rate=RATE", value_parser = guarantee, required_unless_present = "remove")]
+        guarantee: Option<Guarantee>,
+        /// Take the guarantee away: hosts have the min_rate of their own policies again
+        #[arg(long, conflicts_with = "guarantee")]
+        remove: bool,
         #[command(flatten)]
         store: Store,
     },
@@ -121,10 +137,21 @@ fn time(text: &str) -> Result<Duration, String> {
     parse_duration(text).map(|time| Duration::from_nanos(time.0)).map_err(|wrong| wrong.to_string())
 }
 
-/// Parses a host's name.
-fn host_name(text: &str) -> Result<String, String> {
+/// Parses a name of a host or a tenant.
+fn name(text: &str) -> Result<String, String> {
     let wrong = || format!("must have letters, digits, dots, - and _ only, not {text:?}");
-    fairlane_fleet::is_host_name(text).then(|| text.to_owned()).ok_or_else(wrong)
+    fairlane_fleet::is_name(text).then(|| text.to_owned()).ok_or_else(wrong)
+}
+
+/// Parses the guarantee of a tenant.
+fn guarantee(text: &str) -> Result<Guarantee, String> {
+    let wrong = || format!("must be min_rate and a rate, such as min_rate=2Gbit/s, not {text:?}");
+    let rate = text.strip_prefix("min_rate=").ok_or_else(wrong)?;
+    match parse_rate(rate) {
+        Ok(min_rate) if min_rate >= host::SMALLEST => Ok(Guarantee { min_rate }),
+        Ok(_) => Err(format!("min_rate must be at least {}, not {rate}", format_rate(host::SMALLEST))),
+        Err(wrong) => Err(format!("min_rate {wrong}")),
+    }
 }
 
 /// Runs the command.
@@ -163,6 +190,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
                     print(&diff.unified_diff().header(&names.0, &names.1).to_string())?;
                 }
                 Ok(())
+            }
+            Command::Tenant { name, guarantee, store, .. } => {
+                Ok(store.connect().await?.guarantee(&name, guarantee).await?)
             }
             Command::Show { host: None, json, store, .. } => show::hosts(&store.connect().await?, json).await,
             Command::Show { host: Some(host), revision, store, .. } => {
@@ -246,7 +276,7 @@ fn names(directory: &Path) -> Result<BTreeSet<String>, PolicyError> {
 /// The system's host name.
 fn this_host() -> anyhow::Result<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
-    host_name(name.trim()).map_err(|wrong| anyhow::anyhow!("the host's name {wrong}; choose one with --host"))
+    self::name(name.trim()).map_err(|wrong| anyhow::anyhow!("the host's name {wrong}; choose one with --host"))
 }
 
 /// Tells what happens. If nobody listens, it happens all the same.

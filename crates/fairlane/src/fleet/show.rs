@@ -1,7 +1,9 @@
 //! What hosts report, for people and programs.
 
+use crate::figures;
 use crate::out::{print, print_json};
-use fairlane_fleet::{Fleet, Hosts, Report, State};
+use fairlane_fleet::{Fleet, Guarantee, Hosts, Report, State};
+use fairlane_policy::units::format_rate;
 use fairlane_report::text::table;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,7 +22,7 @@ struct Shown<'a> {
     age: Option<f64>,
 }
 
-/// Prints all hosts.
+/// Prints all hosts, and for people the guarantees of tenants.
 pub(super) async fn hosts(fleet: &Fleet, json: bool) -> anyhow::Result<()> {
     let hosts = Hosts::open(fleet).await?;
     let names = fleet.hosts().await?;
@@ -45,7 +47,23 @@ pub(super) async fn hosts(fleet: &Fleet, json: bool) -> anyhow::Result<()> {
             text += &format!("\n{}: {line}\n", host.host);
         }
     }
+    let tenants = tenants(fleet, &shown).await?;
+    if !tenants.is_empty() {
+        text.push('\n');
+    }
+    text += &table(["tenant", "guaranteed", "in force", "hosts"], [false, true, true, true], tenants);
     print(&text)
+}
+
+/// What the fleet guarantees to tenants, and what hosts that are not away have divided of it among them.
+async fn tenants(fleet: &Fleet, hosts: &[Shown<'_>]) -> anyhow::Result<Vec<[String; 4]>> {
+    let states = || hosts.iter().filter(|host| !host.away).filter_map(|host| host.state);
+    let row = |(tenant, guarantee): (String, Guarantee)| {
+        let parts: Vec<u64> = states().filter_map(|state| state.parts.get(&tenant)).copied().collect();
+        let sum = parts.iter().sum::<u64>() as f64;
+        [tenant, format_rate(guarantee.min_rate), figures::rate(sum), parts.len().to_string()]
+    };
+    Ok(fleet.guarantees().await?.into_iter().map(row).collect())
 }
 
 fn row(shown: &Shown) -> [String; 5] {

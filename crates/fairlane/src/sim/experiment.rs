@@ -84,6 +84,7 @@ impl Simulation {
             hosts: vec![Host { name: "host".to_owned(), policy, link, card, costs: surroundings.costs }],
             guests,
             traffic,
+            guarantees: Vec::new(),
         };
         Ok(Simulation { scenario, traffic: numbers })
     }

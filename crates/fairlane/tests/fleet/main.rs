@@ -3,6 +3,7 @@
 
 #[path = "../daemon/mod.rs"]
 mod daemon;
+mod division;
 #[path = "../../../port/tests/frontend/guest.rs"]
 mod frontend;
 #[allow(dead_code)] // others use the rest
@@ -17,6 +18,9 @@ mod process;
 mod reach;
 mod stage;
 
+use division::{
+    a_guarantee_of_all_hosts_goes_where_the_demand_is, a_guarantee_that_is_taken_away_is_that_of_policies_again,
+};
 use fairlane_fleet::{Error, Pace, Wanted};
 use guests::{Flood, wait_for};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -47,10 +51,12 @@ fn policies_of_three_hosts() -> Result<Completion, Failed> {
     hosts_give_the_store_what_they_have(&stage);
     a_change_goes_from_host_to_host(&stage);
     what_is_wrong_changes_nothing(&stage);
-    let flood = [Flood::start(&stage.hosts[1].socket(), 1), Flood::start(&stage.hosts[2].socket(), 1)];
+    let flood = [0, 1, 2].map(|host| Flood::start(&stage.hosts[host].socket("web"), 1));
+    let tenant = a_guarantee_of_all_hosts_goes_where_the_demand_is(&stage);
     stage.cable("h3", false);
     a_broken_promise_takes_a_change_back(&stage);
     a_host_that_was_away_takes_the_newest(&stage);
+    a_guarantee_that_is_taken_away_is_that_of_policies_again(&stage, tenant);
     drop(flood);
     a_change_survives_the_server(&mut stage);
     a_silent_host_takes_a_change_back(&stage);
@@ -146,6 +152,7 @@ fn a_host_that_was_away_takes_the_newest(stage: &Stage) {
     assert_eq!((status, said.contains("for h3, which is away and will follow")), (Some(0), true), "{said}");
     // It goes on with what it has.
     assert_eq!(stage.weights(), [400, 400, 200]);
+    wait_for("the tenant's part of a host that is away", || stage.guaranteed() == [0, 12, 6]);
     let before = stage.hosts[2].vif().port.sent_frames;
     wait_for("frames of a host that is away", || stage.hosts[2].vif().port.sent_frames > before);
 
@@ -162,6 +169,7 @@ fn a_host_that_was_away_takes_the_newest(stage: &Stage) {
     stage.cable("h3", true);
     stage.wait_until_in_force();
     assert_eq!(stage.weights(), [400, 400, 500]);
+    wait_for("the hosts to divide", || stage.guaranteed() == [0, 6, 6]);
     assert_eq!(count(&stage.hosts[2].said()), before + 1, "{}", stage.hosts[2].said());
 }
 

@@ -2,7 +2,7 @@
 
 use crate::missing;
 use crate::stage::{HOSTS, Stage};
-use fairlane_fleet::{Fleet, Host, Hosts, Promise, Refusal, Revision};
+use fairlane_fleet::{Fleet, Host, Hosts, Look, Refusal, Revision};
 use futures_util::future::{join, join_all};
 use libtest_mimic::{Completion, Failed};
 use std::collections::BTreeMap;
@@ -29,8 +29,12 @@ impl Host for Simulated {
         Ok(1)
     }
 
-    fn look(&mut self) -> (Vec<Promise>, Vec<Promise>) {
-        Default::default()
+    fn look(&mut self) -> Look {
+        Look::default()
+    }
+
+    fn guarantee(&mut self, _: &str, _: Option<u64>) -> Result<(), Refusal> {
+        Ok(())
     }
 }
 

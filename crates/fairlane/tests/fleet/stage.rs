@@ -23,7 +23,7 @@ pub(crate) const HOSTS: [&str; 3] = ["h1", "h2", "h3"];
 /// The server's address and port, with the user that it knows.
 const SERVER: &str = "tls://admin:secret@10.77.0.1:4222";
 
-/// A host's policy. `DIR` stands for its directory, `MORE` for keys of its vif.
+/// A host's policy. `DIR` stands for its directory, `MORE` for keys of its first vif. Beside that, the tenant gets next to nothing.
 const POLICY: &str = r#"control = "DIR/control.sock"
 [[link]]
 name = "lan"
@@ -36,6 +36,14 @@ name = "web"
 link = "lan"
 socket = "DIR/web.sock"
 MORE
+[[tenant]]
+name = "red"
+weight = 1
+[[vif]]
+name = "app"
+link = "lan"
+tenant = "red"
+socket = "DIR/app.sock"
 "#;
 
 impl Process {
@@ -191,6 +199,17 @@ impl Stage {
         self.hosts.iter().map(|host| host.vif().weight).collect()
     }
 
+    /// What each host guarantees to the tenant, in Mbit/s.
+    pub(crate) fn guaranteed(&self) -> Vec<u64> {
+        let of = |host: &Host| host.daemon.snapshot().tenants[0].min_rate.div_ceil(1_000_000);
+        self.hosts.iter().map(of).collect()
+    }
+
+    /// Bytes that the tenant's guests have sent on all hosts.
+    pub(crate) fn sent_by_tenant(&self) -> u64 {
+        self.hosts.iter().map(|host| host.daemon.snapshot().vifs[1].port.sent_bytes).sum()
+    }
+
     /// Starts the server with what it has kept.
     pub(crate) fn start_server(&mut self) -> Result<(), String> {
         let config = format!(
@@ -220,7 +239,7 @@ impl Stage {
 }
 
 impl Host {
-    /// Its vif.
+    /// Its first vif.
     pub(crate) fn vif(&self) -> VifState {
         self.daemon.snapshot().vifs.remove(0)
     }
@@ -230,9 +249,9 @@ impl Host {
         fs::read_to_string(self.directory.join("policy.toml")).unwrap()
     }
 
-    /// The path of its vif's socket.
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.directory.join("web.sock")
+    /// The path of a vif's socket.
+    pub(crate) fn socket(&self, vif: &str) -> PathBuf {
+        self.directory.join(format!("{vif}.sock"))
     }
 
     /// What its agent has said.

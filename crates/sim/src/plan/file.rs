@@ -22,6 +22,8 @@ pub(super) struct File {
     pub guest: Vec<GuestKeys>,
     #[serde(default)]
     pub traffic: Vec<Spanned<TrafficKeys>>,
+    #[serde(default)]
+    pub guarantee: Vec<GuaranteeKeys>,
 }
 
 #[derive(Deserialize)]
@@ -47,6 +49,14 @@ pub(super) struct HostKeys {
     pub vif: Vec<Spanned<Table>>,
     pub card: Option<Rate>,
     pub costs: Option<CostKeys>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GuaranteeKeys {
+    pub tenant: Spanned<String>,
+    pub min_rate: Rate,
+    pub delay: Option<Length>,
 }
 
 #[derive(Deserialize)]

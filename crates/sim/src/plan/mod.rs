@@ -3,6 +3,7 @@
 //! Everything about links, tenants and vifs has the keys of a policy, and is read by the policy's own parser ([`policy`]).
 
 mod file;
+mod guarantee;
 mod policy;
 mod traffic;
 
@@ -111,8 +112,10 @@ fn read(file: File, path: &Path, problems: &mut Problems, of_others: &mut Vec<Pr
     if file.traffic.is_empty() {
         problems.add(0..0, "a plan needs [[traffic]]");
     }
+    let guarantees = file.guarantee.iter().filter_map(|keys| guarantee::read(keys, &file.guarantee, &hosts, problems));
+    let guarantees = guarantees.collect();
     let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    Some(Scenario { name, seed, seconds, settle, interval, fabric, hosts, guests, traffic })
+    Some(Scenario { name, seed, seconds, settle, interval, fabric, hosts, guests, traffic, guarantees })
 }
 
 fn guest(host: usize, place: &Place) -> Guest {

@@ -1,5 +1,6 @@
 //! Simulations of small scenarios: what arrives, who gets what, and that nothing is unaccounted for; and plans, right and wrong.
 
+mod division;
 mod early_ack;
 mod hosts;
 mod one_host;

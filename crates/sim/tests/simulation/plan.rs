@@ -57,6 +57,12 @@ fn mistakes_name_their_line() {
         ("count = 2", "count = 0", 6, "count must be 1 to 1000000, not 0"),
         ("weight = 200", "weight = 0", 6, "weight must be 1 to 10000, not 0"),
         ("weight = 200", "tenant = \"red\"", 6, "no tenant is named `red`"),
+        (
+            "[[traffic]]",
+            "[[guarantee]]\ntenant = \"red\"\nmin_rate = \"1Mbit/s\"\n[[traffic]]",
+            15,
+            "no tenant is named `red`",
+        ),
         ("vif = \"web\"", "vif = \"wbe\"", 11, "no vif is named `wbe`, did you mean `web`?"),
         ("waits = \"60ms\"", "", 11, "a guest has runs and waits"),
         ("runs = \"30ms\"", "runs = \"0ms\"", 11, "a guest must run now and then"),

@@ -31,6 +31,7 @@ pub(crate) fn scenario(vifs: &[&str]) -> Scenario {
         guests: policy.vifs.iter().map(guest).collect(),
         hosts: vec![Host { name: "host".to_owned(), policy, link, card: 1_000_000_000, costs: Costs::default() }],
         traffic: Vec::new(),
+        guarantees: Vec::new(),
     }
 }
 

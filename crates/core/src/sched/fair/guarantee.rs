@@ -37,6 +37,11 @@ impl Entry {
     fn time_of(self, bytes: u64) -> Nanos {
         Nanos(bytes.saturating_mul(8 * SECOND) / self.rate.max(1))
     }
+
+    /// EDF can be late by this much. A guarantee that the link cannot meet must not pile up a debt.
+    fn oldest(self, now: Nanos) -> Nanos {
+        now.since(self.time_of(2 * MAX_SERVICE))
+    }
 }
 
 impl Guarantee {
@@ -59,6 +64,13 @@ impl Guarantee {
     pub(super) fn resume(&mut self, port: u32, now: Nanos) {
         let entry = &mut self.guarantees[port as usize];
         entry.due = entry.due.max(now);
+    }
+
+    /// Reports that a port that was blocked is active again: no more is lost than a debt that must not pile up. A tenant is blocked
+    /// while all its ports are in service, so at each of them it would lose the time until the next one.
+    pub(super) fn unblock(&mut self, port: u32, now: Nanos) {
+        let entry = &mut self.guarantees[port as usize];
+        entry.due = entry.due.max(entry.oldest(now));
     }
 
     /// Queues a port, if it has a guarantee. Returns whether it has.
@@ -101,9 +113,7 @@ impl Guarantee {
         if entry.rate == 0 {
             return;
         }
-        // EDF can be late by this much. A guarantee that the link cannot meet must not pile up a debt.
-        let oldest = now.since(entry.time_of(2 * MAX_SERVICE));
-        let from = entry.due.max(oldest).min(now);
+        let from = entry.due.max(entry.oldest(now)).min(now);
         entry.due = entry.due.max(from + entry.time_of(bytes));
         entry.largest = bytes.min(MAX_SERVICE).max(entry.largest - entry.largest / 16);
     }

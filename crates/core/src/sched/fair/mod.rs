@@ -204,10 +204,14 @@ impl Fair {
         if rated && self.throttle.room(port, now).is_none() {
             return self.hold(port);
         }
+        let was_blocked = self.state(PortId(port)) == State::Blocked;
         self.set(port, State::Ready);
         self.queue.join(port, now, grace);
         if rated {
-            self.guarantee.resume(port, now);
+            match was_blocked {
+                true => self.guarantee.unblock(port, now),
+                false => self.guarantee.resume(port, now),
+            }
             self.watch(port, now);
         }
     }

@@ -1,0 +1,107 @@
+//! What a host measures of its tenants, from which it claims parts of their guarantees ([`fairlane_core::partition`]).
+
+use crate::reading::{Reading, VifReading};
+use crate::snapshot::{LinkState, TenantState};
+use fairlane_core::partition::Measured;
+use std::collections::BTreeMap;
+
+/// Part of the time that frames must wait to wait all the time, and part of a limit at which it holds a vif back.
+const ALMOST: f64 = 0.9;
+
+impl Reading {
+    /// What was measured of each tenant that has vifs, by name.
+    ///
+    /// A tenant's `min_rate` holds on each link. So if its vifs are on several, the smallest room counts and the largest floor.
+    pub fn measured(&self) -> BTreeMap<&str, Measured> {
+        let tenants = self.tenants.iter().map(|tenant| &tenant.seen);
+        tenants.filter_map(|tenant| Some((tenant.name.as_str(), self.of_tenant(tenant)?))).collect()
+    }
+
+    fn of_tenant(&self, tenant: &TenantState) -> Option<Measured> {
+        let vifs = || self.vifs.iter().filter(|vif| vif.seen.tenant.as_ref() == Some(&tenant.name));
+        let floor =
+            |link: &LinkState| vifs().filter(|vif| vif.seen.link == link.name).map(|vif| vif.seen.min_rate).sum();
+        let links =
+            || self.links.iter().map(|link| &link.seen).filter(|link| vifs().any(|vif| vif.seen.link == link.name));
+        let room = links().map(|link| self.room(link, &tenant.name)).min()?;
+        let floor = links().map(floor).max()?;
+        let sent: f64 = vifs().map(|vif| vif.sent_rate).sum();
+        let frames: f64 = vifs().map(|vif| vif.sent_frames).sum();
+        let limited = is_at(tenant.max_rate, sent) || is_at(tenant.max_frames, frames);
+        let wants_more = !limited && vifs().any(|vif| self.wants_more(vif));
+        let sent = (!wants_more).then_some(sent as u64);
+        Some(Measured { sent, floor, room: room.min(tenant.max_rate.unwrap_or(u64::MAX)) })
+    }
+
+    /// What a link has left for a tenant's guarantee.
+    fn room(&self, link: &LinkState, tenant: &str) -> u64 {
+        let here = || self.vifs.iter().filter(|vif| vif.seen.link == link.name);
+        let of_vifs = here().filter(|vif| vif.seen.tenant.is_none()).map(|vif| vif.seen.min_rate);
+        let is_other = |other: &&TenantState| {
+            other.name != tenant && here().any(|vif| vif.seen.tenant.as_ref() == Some(&other.name))
+        };
+        let of_tenants = self.tenants.iter().map(|other| &other.seen).filter(is_other).map(|other| other.min_rate);
+        let guaranteed = of_vifs.chain(of_tenants).fold(0, u64::saturating_add);
+        link.rate.map_or(u64::MAX, |rate| rate.saturating_sub(guaranteed))
+    }
+
+    /// Whether a vif's next frame waited all the time, and its own limits do not say so.
+    fn wants_more(&self, vif: &VifReading) -> bool {
+        let limited = is_at(vif.seen.max_rate, vif.sent_rate) || is_at(vif.seen.max_frames, vif.sent_frames);
+        !limited && vif.waits.sum as f64 > ALMOST * self.elapsed as f64
+    }
+}
+
+fn is_at(limit: Option<u64>, rate: f64) -> bool {
+    limit.is_some_and(|limit| rate > ALMOST * limit as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{PortState, Snapshot, VifState};
+
+    /// A second on a link of 100 Mbit/s, on which `red` has a vif that sent 10 Mbit/s while its frames waited for `wait` nanoseconds.
+    fn second(wait: u64, change: impl Fn(&mut Snapshot)) -> Measured {
+        let vif = |name: &str, tenant: Option<&str>, min_rate: u64| VifState {
+            name: name.to_owned(),
+            link: "lan".to_owned(),
+            tenant: tenant.map(str::to_owned),
+            min_rate,
+            ..VifState::default()
+        };
+        let tenant = |name: &str, min_rate| TenantState { name: name.to_owned(), min_rate, ..TenantState::default() };
+        let at = |seconds: u64| {
+            let link = LinkState { name: "lan".to_owned(), rate: Some(100_000_000), ..LinkState::default() };
+            let mut red = vif("web", Some("red"), 1_000_000);
+            red.port =
+                PortState { sent_bytes: 1_250_000 * seconds, sent_frames: 1000 * seconds, ..PortState::default() };
+            (0..seconds).for_each(|_| red.waiting.record(fairlane_core::time::Nanos(wait)));
+            let mut snapshot = Snapshot {
+                time: 1_000_000_000 * (seconds + 1),
+                links: vec![link],
+                tenants: vec![tenant("red", 5_000_000), tenant("blue", 20_000_000), tenant("elsewhere", 70_000_000)],
+                vifs: vec![red, vif("db", Some("blue"), 0), vif("own", None, 30_000_000)],
+            };
+            change(&mut snapshot);
+            snapshot
+        };
+        let reading = Reading::between(&at(0), &at(1)).expect("a second has passed");
+        let measured = reading.measured();
+        assert_eq!(measured.keys().copied().collect::<Vec<_>>(), ["blue", "red"]);
+        measured["red"]
+    }
+
+    #[test]
+    fn who_waits_all_the_time_would_send_more_unless_a_limit_says_so() {
+        let red = second(500_000_000, |_| ());
+        assert_eq!(red, Measured { sent: Some(10_000_000), floor: 1_000_000, room: 50_000_000 });
+        assert_eq!(second(950_000_000, |_| ()), Measured { sent: None, ..red });
+        assert_eq!(second(950_000_000, |seen| seen.vifs[0].max_rate = Some(10_000_000)), red);
+        assert_eq!(second(950_000_000, |seen| seen.vifs[0].max_frames = Some(1000)), red);
+        let limited = second(950_000_000, |seen| seen.tenants[0].max_rate = Some(11_000_000));
+        assert_eq!(limited, Measured { room: 11_000_000, ..red });
+        assert_eq!(second(950_000_000, |seen| seen.tenants[0].max_frames = Some(1000)), red);
+        assert_eq!(second(0, |seen| seen.links[0].rate = None).room, u64::MAX);
+    }
+}
