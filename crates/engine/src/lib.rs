@@ -22,6 +22,7 @@ mod forward;
 mod messages;
 pub mod metrics;
 mod ports;
+pub mod predecessor;
 pub mod reading;
 mod receivers;
 mod rx_queue;
