@@ -108,6 +108,8 @@ fn installed(root: &Root) {
     ] {
         assert!(root.path(file).is_file(), "{file}");
     }
+    root.done("systemd-analyze verify fairlane.service fairlane-fleet.service");
+    assert!(!root.run("systemctl is-enabled fairlane-fleet").status.success(), "a fleet is for who wants one");
     root.done("fairlane check /etc/fairlane/policy.toml");
     assert!(root.done("fairlane ctl show").contains("guest"));
 }
