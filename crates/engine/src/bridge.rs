@@ -5,6 +5,7 @@
 
 mod drain;
 mod early;
+mod handover;
 mod idle;
 mod settings;
 mod sleep;
@@ -63,6 +64,8 @@ pub struct Bridge {
     sleep: Sleep,
     /// Guests' ports with early ack.
     accelerated: Vec<PortId>,
+    /// Those that had early ack, while another process has its files.
+    left: Vec<handover::Left>,
     /// Guests' ports that senders wait for.
     contended: Vec<PortId>,
     /// Ports whose frontends' messages are not handled for a while.
@@ -110,6 +113,7 @@ impl Bridge {
             last_frames: 0,
             sleep: Sleep::default(),
             accelerated: Vec::new(),
+            left: Vec::new(),
             contended: Vec::new(),
             muted: Vec::new(),
             held: Vec::new(),

@@ -92,6 +92,11 @@ impl Early {
         self.kept.discard();
     }
 
+    /// Closes the file, for another process. Returns its path, and the mode.
+    pub(crate) fn leave(self) -> (PathBuf, Mode) {
+        (self.kept.path().to_owned(), self.mode)
+    }
+
     /// Whether frames of early ack wait to be sent.
     #[inline]
     pub(crate) fn waiting(&self) -> bool {

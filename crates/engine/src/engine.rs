@@ -3,6 +3,7 @@
 mod captures;
 mod changes;
 mod flows;
+mod handover;
 
 use crate::bridge::Bridge;
 use crate::clock::{Clock, Monotonic};
@@ -23,8 +24,9 @@ use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// A running backend. Dropping it ends its threads and removes its sockets.
@@ -53,6 +55,8 @@ struct Shared {
     found: Mutex<BTreeMap<(String, u32), Terms>>,
     /// Captures by vif, until a client asks for their report.
     captures: Mutex<HashMap<String, Recording>>,
+    /// The process that serves everything now, and the connection to it.
+    successor: OnceLock<(i32, UnixStream)>,
 }
 
 impl Engine {
@@ -88,7 +92,9 @@ impl Engine {
         let (takes_found, found, captures) = (policy.takes_found(), Mutex::default(), Mutex::default());
         let kept_in = loaded.files.saved();
         let (policy, loaded, workers) = (Mutex::new(policy), Mutex::new(loaded), Mutex::new(workers));
-        let shared = Shared { policy, loaded, kept_in, workers, starter, clock, stopping, stop, found, captures };
+        let successor = OnceLock::new();
+        let shared =
+            Shared { policy, loaded, kept_in, workers, starter, clock, stopping, stop, found, captures, successor };
         let shared = Arc::new(shared);
         if takes_found {
             let heard = Arc::downgrade(&shared);
@@ -100,7 +106,9 @@ impl Engine {
         }
         let told = shared.clone();
         let answer: control::Answer = Arc::new(move |request| told.answer(request));
-        let control = control::Server::start(&socket, answer.clone())?;
+        let gives = shared.clone();
+        let hand_over: control::HandOver = Arc::new(move |to, process| gives.hand_over(to, process));
+        let control = control::Server::start_for_owner(&socket, answer.clone(), Some(hand_over))?;
         let observe = observe.map(|observe| start_observe(&observe, answer)).transpose()?;
         let asked = shared.clone();
         let source: web::Source = Arc::new(move || asked.snapshot());
@@ -163,6 +171,12 @@ impl Engine {
         let (stop, most) = (&self.shared.stop, at_most.unwrap_or(Duration::MAX));
         let waited = stop.wait_timeout_while(stopping, most, |stopping| !*stopping);
         *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// The process that serves everything now, if this one has handed it over. The connection to it stays open until this process
+    /// ends, and tells it that.
+    pub fn successor(&self) -> Option<i32> {
+        self.shared.successor.get().map(|(process, _)| *process)
     }
 
     /// Checks that every worker responds.
@@ -292,6 +306,8 @@ impl Shared {
             Request::Flows => json(serde_json::to_value(self.flows()?)),
             Request::ExportFlows(export) => self.export_flows(&export).map(serde_json::Value::from),
             Request::ImportFlows(import) => self.import_flows(&import).map(serde_json::Value::from),
+            // The server answers it, as it takes the connection.
+            Request::HandOver(_) => Err(Error::ReadOnly),
             Request::Stop => {
                 self.request_stop();
                 Ok(serde_json::Value::Null)
@@ -341,7 +357,7 @@ fn create(path: &Path) -> Result<std::fs::File, Error> {
 fn start_observe(observe: &Observe, answer: control::Answer) -> Result<control::Server, Error> {
     let access = ports::access(&Access { owner: None, group: observe.group.clone(), mode: Some(observe.mode) });
     let access = access.map_err(|why| Error::failed("observe", why))?;
-    control::Server::start_for(&observe.socket, control::Role::Observer, access, answer)
+    control::Server::start_for_observers(&observe.socket, access, answer)
 }
 
 /// Opens the cards of drop-ins' vifs. One that cannot be opened is logged, and removed from the policy.

@@ -23,6 +23,7 @@ mod measured;
 mod messages;
 pub mod metrics;
 mod ports;
+pub mod predecessor;
 pub mod reading;
 mod receivers;
 mod rx_queue;

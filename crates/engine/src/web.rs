@@ -15,6 +15,7 @@ use crate::confinement;
 use crate::error::Error;
 use crate::snapshot::Snapshot;
 use answer::Answer;
+use fairlane_port::store;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -68,7 +69,8 @@ impl Server {
             }
         };
         let said = |error: &dyn fmt::Display| Error::failed(format!("cannot serve metrics on {address}"), error);
-        let listener = TcpListener::bind(address).map_err(|error| said(&error))?;
+        let name = format!("web {address}");
+        let listener = store::named_listener(&name, || TcpListener::bind(address)).map_err(|error| said(&error))?;
         listener.set_nonblocking(true).map_err(|error| said(&error))?;
         let address = listener.local_addr().map_err(|error| said(&error))?;
         let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?);
@@ -98,7 +100,7 @@ impl Drop for Server {
 
 /// The accepting and answering loop.
 struct Desk {
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
     connections: Vec<Connection>,
     site: Site,
     /// When the system last refused to accept.

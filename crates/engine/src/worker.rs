@@ -201,13 +201,38 @@ impl Worker {
     /// # Errors
     /// [`Gone`] if the thread ended, or does not respond for ten seconds.
     pub fn call<R: Send + 'static>(&self, command: impl FnOnce(&mut Work) -> R + Send + 'static) -> Result<R, Gone> {
-        let (answer, answered) = mpsc::sync_channel(1);
-        let command: Command = Box::new(move |work| {
-            // The caller waits below; no one else could miss the result.
-            let _ = answer.send(command(work));
-        });
+        self.answered(|answer| {
+            Box::new(move |work| {
+                // The caller waits; no one else could miss the result.
+                let _ = answer.send(command(work));
+            })
+        })
+    }
+
+    /// Stops the worker between two rounds, with its ports' peers left to another process.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn rest(&self) -> Result<Resting, Gone> {
+        let (hold, held) = mpsc::channel::<()>();
+        self.answered(|answer| {
+            Box::new(move |work| {
+                let_go(work);
+                // As above.
+                let _ = answer.send(());
+                // Nothing is ever sent: it ends when the other side is dropped.
+                let _ = held.recv();
+                take_back(work);
+            })
+        })?;
+        Ok(Resting(hold))
+    }
+
+    /// Has the worker carry out a command, and waits for what it answers.
+    fn answered<R>(&self, command: impl FnOnce(Sender<R>) -> Command) -> Result<R, Gone> {
+        let (answer, answered) = mpsc::channel();
         let ended = || Gone::Ended(self.name.clone());
-        self.commands.send(command).map_err(|_| ended())?;
+        self.commands.send(command(answer)).map_err(|_| ended())?;
         self.wakeup.write(1).map_err(|_| ended())?;
         answered.recv_timeout(ANSWER).map_err(|error| match error {
             RecvTimeoutError::Disconnected => ended(),
@@ -227,6 +252,16 @@ impl Worker {
                 Ok(()) | Err(Gone::Ended(_)) => drop(thread.join()),
             }
         }
+    }
+}
+
+/// A worker that rests. It takes its ports' peers back when this is dropped.
+pub(crate) struct Resting(Sender<()>);
+
+impl Resting {
+    /// Has it rest for good: another process serves its peers.
+    pub(crate) fn for_good(self) {
+        std::mem::forget(self.0);
     }
 }
 
@@ -314,8 +349,24 @@ fn run(mut work: Work, commands: &Receiver<Command>, wakeup: &EventFd, own_core:
     Ok(())
 }
 
+/// Leaves all peers to another process.
+fn let_go(work: &mut Work) {
+    drain(work, &mut Burst::new());
+    work.bridges.iter_mut().for_each(Bridge::let_go);
+}
+
+/// Goes on with all peers.
+fn take_back(work: &mut Work) {
+    let now = work.clock.now();
+    work.bridges.iter_mut().for_each(|bridge| bridge.take_back(now));
+}
+
 /// Delivers what the bridges have accepted, for at most [`DRAIN`].
 fn drain(work: &mut Work, burst: &mut Burst) {
+    // What an uplink has read, but not offered in full, is in no ring any more: one more round takes it.
+    for bridge in &mut work.bridges {
+        bridge.round(burst, work.clock.now(), &work.clock);
+    }
     let end = work.clock.now() + DRAIN;
     loop {
         let now = work.clock.now();

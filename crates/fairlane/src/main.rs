@@ -30,6 +30,7 @@ mod sim;
 mod sweep;
 mod top;
 mod up;
+mod upgrade;
 
 use clap::{Parser, Subcommand};
 use std::io::Write;
@@ -46,6 +47,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Up(up::Args),
+    Upgrade(upgrade::Args),
     Init(init::Args),
     Check(check::Args),
     Schema(schema::Args),
@@ -72,6 +74,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Up(args) => up::run(args),
+        Command::Upgrade(args) => upgrade::run(args),
         Command::Init(args) => init::run(args),
         Command::Check(args) => check::run(args),
         Command::Schema(args) => schema::run(args),

@@ -5,8 +5,9 @@ mod manager;
 use crate::figures::count;
 use crate::log;
 use crate::policy_file;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use fairlane_engine::confinement::{self, Kind};
+use fairlane_engine::predecessor::Predecessor;
 use fairlane_engine::{Engine, store};
 use fairlane_policy::Policy;
 use fairlane_policy::problem::Problem;
@@ -16,6 +17,9 @@ use sd_notify::NotifyState;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tracing_subscriber::EnvFilter;
+
+/// What a process prints that has taken over.
+pub(crate) const TAKEN_OVER: &str = "taken over";
 
 /// Run a policy until SIGINT or SIGTERM
 ///
@@ -33,6 +37,9 @@ pub(crate) struct Args {
     /// Keep capabilities, paths and system calls that serving does not need; by default they are dropped at startup
     #[arg(long)]
     unconfined: bool,
+    /// Take over from the process that serves this policy's control socket: it serves until this one is ready to, and then ends
+    #[arg(long)]
+    take_over: bool,
 }
 
 /// Checks a log filter.
@@ -43,7 +50,7 @@ fn filter(text: &str) -> Result<String, String> {
 /// Runs the policy.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let filter = log_filter(args.log)?;
-    let passed = store::open();
+    let passed = if args.take_over { Ok(()) } else { store::open() };
     let loaded = policy_file::read(&args.policy)?;
     if !args.unconfined {
         confinement::prepare(&loaded, &args.policy).inspect_err(|_| manager::pause()).map_err(anyhow::Error::msg)?;
@@ -56,7 +63,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if let Err(error) = passed {
         tracing::error!("what the former process kept cannot be taken over: {error}");
     }
-    let engine = Engine::start(loaded).inspect_err(|_| manager::pause())?;
+    let control = loaded.policy.control.clone();
+    if args.take_over && !loaded.problems.is_empty() {
+        bail!("nothing is taken over, as these vifs would lose what serves them");
+    }
+    // Last: from here on nobody serves, until this process does.
+    let former = args.take_over.then(|| Predecessor::succeed(&control)).transpose()?;
+    let engine = Engine::start(loaded).inspect_err(|_| {
+        if former.is_none() {
+            manager::pause();
+        }
+    })?;
+    if let Some(former) = former {
+        former.end().context("the former process serves on, as this one was too late")?;
+    }
     if args.unconfined {
         tracing::warn!("not confined, because of --unconfined");
     } else {
@@ -65,8 +85,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     tracing::info!("{}", summary(&engine.policy(), engine.metrics()));
     manager::notify_state(&[NotifyState::Ready]);
+    if args.take_over {
+        // The watchdog's time counts from the former process's last keep-alive.
+        manager::notify_state(&[NotifyState::Watchdog]);
+        // For whoever started this process: `fairlane upgrade` waits for it.
+        println!("{TAKEN_OVER}");
+    }
     serve(&engine, &signals, &args.policy);
-    drop(engine);
+    match engine.successor() {
+        // Everything is the successor's: nothing is closed in order, so that nothing of it is touched.
+        Some(_) => std::mem::forget(engine),
+        None => drop(engine),
+    }
     tracing::info!("stopped");
     Ok(())
 }
@@ -100,8 +130,16 @@ fn serve(engine: &Engine, signals: &SigSet, path: &Path) {
             reload(engine, path);
             manager::notify_state(&[NotifyState::Ready]);
         }
-        tracing::info!("stopping");
-        manager::notify_state(&[NotifyState::Stopping]);
+        match engine.successor() {
+            Some(process) => {
+                tracing::info!("handed over to process {process}");
+                manager::notify_state(&[NotifyState::MainPid(process as u32)]);
+            }
+            None => {
+                tracing::info!("stopping");
+                manager::notify_state(&[NotifyState::Stopping]);
+            }
+        }
         engine.stopper()();
     });
 }

@@ -167,6 +167,11 @@ impl PersistentState {
         work(&self.early)
     }
 
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Ends it for good, and removes the file.
     pub fn discard(self) {
         // A file that cannot be removed does no harm: its flows are stale.

@@ -142,6 +142,13 @@ pub trait Control {
     /// Enables or suspends the handling of the peer's messages. Frames and room are signalled in either case.
     fn set_messages_enabled(&mut self, _messages: bool) {}
 
+    /// Leaves the peer to another process, which has its descriptors: publishes what is to be published, and touches no ring any
+    /// more. Nothing else is called until [`Control::take_back`].
+    fn let_go(&mut self) {}
+
+    /// Goes on where that process, which has ended, left the peer.
+    fn take_back(&mut self) {}
+
     /// Whether the port can carry frames.
     fn status(&self) -> Status;
 

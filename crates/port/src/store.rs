@@ -1,38 +1,65 @@
-//! The service manager's store of descriptors (systemd: `FileDescriptorStoreMax=` of systemd.service(5), `FDSTORE=1` of
-//! sd_notify(3)): what it holds is passed to the next process of the service, however this one ends.
+//! What the next process goes on with: descriptors, by name. They come to it in one of two ways.
 //!
-//! A service has one manager, so a process has one store; without a manager nothing is kept. Entries have names.
-//! [`settle`] tells the manager of new ones, and of those that nobody uses any more.
+//! The service manager's store (systemd: `FileDescriptorStoreMax=` of systemd.service(5), `FDSTORE=1` of sd_notify(3))
+//! passes them to the next process of the service, however this one ends. [`settle`] tells the manager of new ones, and of
+//! those that nobody uses any more. Or this process still runs, and gives them to its successor ([`handover`](crate::handover)),
+//! with its listening sockets, which the manager does not get.
 
 use crate::keeper::{Keeper, Kept};
 use sd_notify::{NotifyState, listen_fds_with_names, notify, notify_with_fds};
 use std::collections::BTreeMap;
 use std::env;
-use std::fs::File;
+use std::fs::{File, remove_file};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tracing::warn;
 
 static STORE: OnceLock<Mutex<Store>> = OnceLock::new();
 
-/// What the manager holds or is to hold, by name.
+/// The names of listening sockets begin so; their paths follow.
+const SOCKET: &str = "socket ";
+
+/// What the next process is to go on with, by name.
 #[derive(Default)]
-struct Store {
-    /// Descriptors that the former process kept, until they are asked for.
-    passed: BTreeMap<String, Vec<OwnedFd>>,
-    entries: BTreeMap<String, Entry>,
+pub(crate) struct Store {
+    /// What came from the former process, until it is asked for.
+    pub passed: BTreeMap<String, Passed>,
+    pub entries: BTreeMap<String, Entry>,
+    /// What the manager is to close.
+    pub gone: Vec<String>,
+    /// Whether another process has the service: the former one, before this one serves; or the next.
+    pub is_others: bool,
+}
+
+/// Descriptors of the former process.
+#[derive(Default)]
+pub(crate) struct Passed {
+    pub fds: Vec<OwnedFd>,
+    pub place: Place,
 }
 
 /// What a port of this process keeps.
-struct Entry {
-    held: Weak<dyn Stored>,
-    /// Whether the manager has it.
-    is_stored: bool,
+pub(crate) struct Entry {
+    pub held: Weak<dyn Stored>,
+    pub place: Place,
 }
 
-/// Something with descriptors for the manager.
-trait Stored: Send + Sync {
+/// Whether the manager has an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It has.
+    Manager,
+    /// It is to have it.
+    #[default]
+    Nowhere,
+    /// It is not to have it: only a successor gets it.
+    Here,
+}
+
+/// Something with descriptors.
+pub(crate) trait Stored: Send + Sync {
     fn fds(&self) -> Vec<BorrowedFd<'_>>;
 }
 
@@ -42,52 +69,57 @@ impl Stored for Keeper {
     }
 }
 
-impl Stored for File {
+impl<T: AsFd + Send + Sync> Stored for T {
     fn fds(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.as_fd()]
     }
 }
 
-/// Begins to use the store, and takes over what the former process kept. To be called once, before anything is opened.
+/// Begins to use the store, and takes over what the manager kept of the former process. To be called once, before anything
+/// is opened.
 ///
 /// # Errors
 /// The environment is not what a manager sets.
 pub fn open() -> io::Result<()> {
-    if env::var_os("NOTIFY_SOCKET").is_none() {
-        return Ok(());
-    }
     let mut store = Store::default();
     for (fd, name) in listen_fds_with_names()? {
         // SAFETY: by these variables the manager names descriptors that it opened in this process for this use.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        store.passed.entry(name).or_default().push(fd);
+        let passed = store.passed.entry(name).or_default();
+        passed.fds.push(fd);
+        passed.place = Place::Manager;
     }
-    // The first call decides; another one would find the same descriptors.
-    let _ = STORE.set(Mutex::new(store));
+    begin(store);
     Ok(())
 }
 
-/// A keeper of this name, and what the former process kept there. None without a manager.
+/// Begins to use a store.
+pub(crate) fn begin(store: Store) {
+    // The first call decides; another one would find the same descriptors.
+    let _ = STORE.set(Mutex::new(store));
+}
+
+/// A keeper of this name, and what the former process kept there. None in a process that keeps nothing.
 ///
 /// # Errors
 /// The system's error.
 pub fn keeper(name: &str) -> io::Result<Option<(Arc<Keeper>, Option<Kept>)>> {
     let Some(mut store) = store() else { return Ok(None) };
-    let ends = store.passed.remove(name).map(<[OwnedFd; 2]>::try_from);
-    let (keeper, kept, is_stored) = match ends {
-        Some(Ok(ends)) => {
+    let passed = store.passed.remove(name).map(|Passed { fds, place }| (<[OwnedFd; 2]>::try_from(fds), place));
+    let (keeper, kept, place) = match passed {
+        Some((Ok(ends), place)) => {
             let keeper = Keeper::from_ends(ends);
             let kept = keeper.take();
-            (keeper, kept, true)
+            (keeper, kept, place)
         }
-        Some(Err(_)) => {
-            tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], &[]);
-            (Keeper::new()?, None, false)
+        Some((Err(_), place)) => {
+            store.leave(name, place);
+            (Keeper::new()?, None, Place::Nowhere)
         }
-        None => (Keeper::new()?, None, false),
+        None => (Keeper::new()?, None, Place::Nowhere),
     };
     let keeper = Arc::new(keeper);
-    store.enter(name, keeper.clone(), is_stored);
+    store.enter(name, keeper.clone(), place);
     Ok(Some((keeper, kept)))
 }
 
@@ -100,59 +132,123 @@ pub(crate) fn file<E>(
     is_right: impl FnOnce(&File) -> bool,
     open: impl FnOnce() -> Result<File, E>,
 ) -> Result<Arc<File>, E> {
-    let Some(mut store) = store() else { return open().map(Arc::new) };
-    let passed = store.passed.remove(name);
-    let has_passed = passed.is_some();
-    let kept = passed.into_iter().flatten().map(File::from).next().filter(is_right);
-    if has_passed && kept.is_none() {
-        tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], &[]);
-    }
-    let is_stored = kept.is_some();
-    let file = Arc::new(kept.map_or_else(open, Ok)?);
-    store.enter(name, file.clone(), is_stored);
-    Ok(file)
+    one(name, Place::Nowhere, is_right, open)
 }
 
-/// Has the manager hold what is new, and close what nobody uses any more.
+/// The socket that listens at a path: the one that the former process gave, or else a new one.
+///
+/// # Errors
+/// That of `open`.
+pub fn listener<L, E>(path: &Path, open: impl FnOnce() -> Result<L, E>) -> Result<Arc<L>, E>
+where
+    L: AsFd + From<OwnedFd> + Send + Sync + 'static,
+{
+    one(&format!("{SOCKET}{}", path.display()), Place::Here, |_| true, open)
+}
+
+/// The same of a socket without a path.
+///
+/// # Errors
+/// That of `open`.
+pub fn named_listener<L, E>(name: &str, open: impl FnOnce() -> Result<L, E>) -> Result<Arc<L>, E>
+where
+    L: AsFd + From<OwnedFd> + Send + Sync + 'static,
+{
+    one(name, Place::Here, |_| true, open)
+}
+
+/// One descriptor of a name: the former process's, or else a new one, whose place is `new`.
+fn one<T, E>(
+    name: &str,
+    new: Place,
+    is_right: impl FnOnce(&T) -> bool,
+    open: impl FnOnce() -> Result<T, E>,
+) -> Result<Arc<T>, E>
+where
+    T: AsFd + From<OwnedFd> + Send + Sync + 'static,
+{
+    let Some(mut store) = store() else { return open().map(Arc::new) };
+    let Passed { fds, place } = store.passed.remove(name).unwrap_or(Passed { fds: Vec::new(), place: new });
+    let kept = fds.into_iter().map(T::from).next().filter(is_right);
+    if kept.is_none() {
+        store.leave(name, place);
+    }
+    let place = if kept.is_some() { place } else { new };
+    let held = Arc::new(kept.map_or_else(open, Ok)?);
+    store.enter(name, held.clone(), place);
+    Ok(held)
+}
+
+/// Has the manager hold what is new, and close what nobody uses any more. A successor does so once it serves.
 pub fn settle() {
-    let Some(mut store) = store() else { return };
-    let Store { passed, entries } = &mut *store;
-    for (name, _) in std::mem::take(passed) {
+    let Some(mut store) = store().filter(|store| !store.is_others) else { return };
+    for (name, Passed { place, .. }) in std::mem::take(&mut store.passed) {
+        store.leave(&name, place);
+        if let Some(path) = name.strip_prefix(SOCKET) {
+            // It may be gone already.
+            let _ = remove_file(path);
+        }
+    }
+    for name in std::mem::take(&mut store.gone) {
         tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(&name)], &[]);
     }
-    entries.retain(|name, entry| {
+    store.entries.retain(|name, entry| {
         let name = NotifyState::FdName(name);
         match entry.held.upgrade() {
-            Some(held) if !entry.is_stored => {
+            Some(held) if entry.place == Place::Nowhere => {
                 // The manager would close a keeper once its former process has ended (FDPOLL).
                 let states = [NotifyState::FdStore, name, NotifyState::Custom("FDPOLL=0")];
-                entry.is_stored = tell(&states, &held.fds());
+                if tell(&states, &held.fds()) {
+                    entry.place = Place::Manager;
+                }
             }
-            None if entry.is_stored => drop(tell(&[NotifyState::FdStoreRemove, name], &[])),
+            None if entry.place == Place::Manager => drop(tell(&[NotifyState::FdStoreRemove, name], &[])),
             _ => {}
         }
         entry.held.strong_count() > 0
     });
 }
 
+/// Whether the service is another process's, so that the paths of sockets are, too.
+pub fn is_others() -> bool {
+    store().is_some_and(|store| store.is_others)
+}
+
+/// Sets whether the service is another process's.
+pub(crate) fn set_others(is_others: bool) {
+    if let Some(mut store) = store() {
+        store.is_others = is_others;
+    }
+}
+
 impl Store {
     /// Enters what is in use from now on under a name.
-    fn enter(&mut self, name: &str, held: Arc<impl Stored + 'static>, is_stored: bool) {
+    fn enter(&mut self, name: &str, held: Arc<impl Stored + 'static>, place: Place) {
         let held: Arc<dyn Stored> = held;
-        let entry = Entry { held: Arc::downgrade(&held), is_stored };
-        let former = self.entries.insert(name.to_owned(), entry);
-        if former.is_some_and(|former| former.is_stored) {
-            tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], &[]);
+        let entry = Entry { held: Arc::downgrade(&held), place };
+        if let Some(former) = self.entries.insert(name.to_owned(), entry) {
+            self.leave(name, former.place);
+        }
+    }
+
+    /// Notes that nobody uses what had this name.
+    fn leave(&mut self, name: &str, place: Place) {
+        if place == Place::Manager {
+            self.gone.push(name.to_owned());
         }
     }
 }
 
-fn store() -> Option<MutexGuard<'static, Store>> {
+/// The process's store.
+pub(crate) fn store() -> Option<MutexGuard<'static, Store>> {
     STORE.get().map(|store| store.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Notifies the manager, and returns whether that succeeded.
+/// Notifies the manager, if there is one, and returns whether that succeeded.
 fn tell(states: &[NotifyState<'_>], fds: &[BorrowedFd<'_>]) -> bool {
+    if env::var_os("NOTIFY_SOCKET").is_none() {
+        return false;
+    }
     let told = if fds.is_empty() { notify(states) } else { notify_with_fds(states, fds) };
     told.inspect_err(|error| warn!(%error, "cannot notify the service manager: {states:?}")).is_ok()
 }

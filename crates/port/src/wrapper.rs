@@ -69,6 +69,14 @@ impl<W: Wrapper> Control for W {
         self.inner_mut().set_messages_enabled(messages);
     }
 
+    fn let_go(&mut self) {
+        self.inner_mut().let_go();
+    }
+
+    fn take_back(&mut self) {
+        self.inner_mut().take_back();
+    }
+
     fn status(&self) -> Status {
         self.inner().status()
     }
@@ -145,7 +153,7 @@ mod tests {
     use fairlane_core::stats::DropReason;
 
     /// A port whose answers differ from every other port's.
-    struct Odd(Drain);
+    struct Odd(Drain, Option<bool>);
 
     impl Source for Odd {
         fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
@@ -187,8 +195,14 @@ mod tests {
         fn is_message(&self, number: u32) -> bool {
             number == 13
         }
+        fn let_go(&mut self) {
+            self.1 = Some(false);
+        }
+        fn take_back(&mut self) {
+            self.1 = self.1.map(|_| true);
+        }
         fn status(&self) -> Status {
-            Status::Disabled("odd".to_owned())
+            if self.1 == Some(true) { Status::Waiting } else { Status::Disabled("odd".to_owned()) }
         }
         fn lost(&self) -> Drops {
             let mut lost = Drops::default();
@@ -203,7 +217,7 @@ mod tests {
     /// A bridge gets the inner port's answers through any wrapper.
     #[test]
     fn wrappers_hide_nothing_of_the_port_inside() {
-        let odd = || Odd(Drain::new());
+        let odd = || Odd(Drain::new(), None);
         let none = Faults::default();
         let (recorder, _recording) = capture::start(tempfile::tempfile().unwrap(), 100, 1 << 20).unwrap();
         let wrapped: [Box<dyn Port>; 4] = [
@@ -225,6 +239,9 @@ mod tests {
                     && Control::enable_notifications(&mut port, Wanted { frames: true, room: false })
             );
             assert!(port.register(&poller, Key(0)).is_err());
+            port.let_go();
+            port.take_back();
+            assert_eq!(port.status(), Status::Waiting);
         }
     }
 }

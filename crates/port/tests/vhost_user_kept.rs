@@ -132,6 +132,32 @@ fn frames_pass_before_during_and_after_a_restart() {
     }
 }
 
+/// A successor takes over, serves or does not, and ends; the former process goes on. No frame is lost, and none passes twice.
+#[test]
+fn a_process_that_let_go_goes_on_after_its_successor_has_ended() {
+    for features in [RICH, RICH | F_EVENT_IDX, RICH | F_PACKED | F_IN_ORDER] {
+        let (mut service, mut frontend) = Service::connected(features);
+        for round in 0..10 {
+            assert_serves(service.backend(), &mut frontend, 5 * round);
+            service.backend().port.let_go();
+            let kept = service.keeper.take();
+            let next = VhostUser::connect("next", &service.path, 1).unwrap().with_packed_rings();
+            let mut next = Backend::new(next.kept_by(service.keeper.clone(), kept));
+            assert_eq!(next.port.status(), Status::Up, "{features:#x}");
+            if round % 2 == 0 {
+                assert_serves(&mut next, &mut frontend, 5 * round + 2);
+            }
+            drop(next);
+            let waiting = frame(5 * round + 4, 500);
+            frontend.transmit(u16::from(5 * round + 3) % 8, NO_HEADER, &waiting);
+            service.backend().port.take_back();
+            assert_eq!(service.backend().take(), [(waiting, Offload::default())], "{features:#x}");
+            assert_eq!(frontend.completed(1).len(), 1);
+            assert_undisturbed(&frontend);
+        }
+    }
+}
+
 #[test]
 fn a_restart_after_any_message_changes_nothing() {
     let mut service = Service::start(2);

@@ -1,13 +1,14 @@
 //! The client of the control protocol, used by `fairlane ctl` and `fairlane top`.
 
 use super::protocol::{
-    Add, Call, CaptureReport, DropIn, FlowsFile, PROTOCOL, Reload, Remove, Reply, Request, Saved, Set, StartCapture,
-    StopCapture,
+    Add, Call, CaptureReport, DropIn, FlowsFile, HandOver, PROTOCOL, Reload, Remove, Reply, Request, Saved, Set,
+    StartCapture, StopCapture,
 };
 use crate::snapshot::{FlowState, Snapshot};
 use fairlane_policy::{File, Files, Kind};
+use fairlane_port::handover;
 use serde::de::DeserializeOwned;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -177,7 +178,37 @@ impl Client {
         self.request(Request::Stop)
     }
 
+    /// Has the backend hand everything over to this process. Returns the connection, on which it comes.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn hand_over(mut self) -> Result<UnixStream, Error> {
+        self.send(Request::HandOver(HandOver { format: handover::FORMAT }))?;
+        let Client { path, stream } = self;
+        let mut stream = stream.into_inner();
+        // Byte by byte: what follows the line comes with descriptors, which a read for more would lose.
+        let mut answer = Vec::new();
+        while answer.last() != Some(&b'\n') {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).map_err(|error| Error::Broken { path: path.clone(), error })?;
+            answer.extend(byte);
+        }
+        understood::<()>(&answer)?;
+        Ok(stream)
+    }
+
     fn request<T: DeserializeOwned>(&mut self, request: Request) -> Result<T, Error> {
+        self.send(request)?;
+        let broken = |error| Error::Broken { path: self.path.clone(), error };
+        let mut answer = Vec::new();
+        self.stream.read_until(b'\n', &mut answer).map_err(broken)?;
+        if answer.is_empty() {
+            return Err(broken(io::ErrorKind::UnexpectedEof.into()));
+        }
+        understood(&answer)
+    }
+
+    fn send(&mut self, request: Request) -> Result<(), Error> {
         let mut line = serde_json::to_vec(&Call { protocol: PROTOCOL, request })?;
         line.push(b'\n');
         let broken = |error| Error::Broken { path: self.path.clone(), error };
@@ -186,14 +217,14 @@ impl Client {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent.map_err(broken)?,
         }
-        let mut answer = Vec::new();
-        self.stream.read_until(b'\n', &mut answer).map_err(broken)?;
-        if answer.is_empty() {
-            return Err(broken(io::ErrorKind::UnexpectedEof.into()));
-        }
-        match serde_json::from_slice(&answer)? {
-            Reply::Ok(answer) => Ok(answer),
-            Reply::Error(sentence) => Err(Error::Refused(sentence)),
-        }
+        Ok(())
+    }
+}
+
+/// The value in an answer.
+fn understood<T: DeserializeOwned>(answer: &[u8]) -> Result<T, Error> {
+    match serde_json::from_slice(answer)? {
+        Reply::Ok(answer) => Ok(answer),
+        Reply::Error(sentence) => Err(Error::Refused(sentence)),
     }
 }

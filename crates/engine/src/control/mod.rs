@@ -8,7 +8,8 @@ mod server;
 
 pub use client::{Client, Error};
 pub use protocol::{
-    Add, CaptureReport, DropIn, FlowsFile, LINE, PROTOCOL, Reload, Remove, Reply, Request, Saved, Set, StartCapture,
-    StopCapture,
+    Add, CaptureReport, DropIn, FlowsFile, HandOver as HandOverRequest, LINE, PROTOCOL, Reload, Remove, Reply, Request,
+    Saved, Set, StartCapture, StopCapture,
 };
-pub use server::{Answer, Role, Server};
+pub(crate) use server::agree;
+pub use server::{Answer, HandOver, Server};

@@ -44,6 +44,9 @@ pub enum Request {
     ExportFlows(FlowsFile),
     /// Imports flows from a file. Returns their number.
     ImportFlows(FlowsFile),
+    /// Hands everything over to the client, a process that serves it from then on. After null the connection is not the protocol's any
+    /// more.
+    HandOver(HandOver),
     /// Ends the backend. Null is returned before it ends.
     Stop,
 }
@@ -68,6 +71,7 @@ impl Request {
             Request::StopCapture(StopCapture { vif }) => format!("capture {} --stop", shown(vif)),
             Request::ExportFlows(FlowsFile { vif, file }) => format!("flows export {} {file:?}", shown(vif)),
             Request::ImportFlows(FlowsFile { vif, file }) => format!("flows import {} {file:?}", shown(vif)),
+            Request::HandOver(_) => "hand over".to_owned(),
             Request::Stop => "stop".to_owned(),
         })
     }
@@ -165,6 +169,14 @@ pub struct StartCapture {
 pub struct StopCapture {
     /// Name of the vif.
     pub vif: String,
+}
+
+/// Who takes over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HandOver {
+    /// The format in which it understands what it is given: [`fairlane_port::handover::FORMAT`].
+    pub format: u32,
 }
 
 /// A vif's flows in a file.

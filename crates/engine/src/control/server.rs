@@ -1,15 +1,17 @@
 //! The server: one thread accepts connections, and one thread per connection answers. None of them forwards frames.
 
-use super::protocol::{Call, LINE, Misread, Reply, Request};
+use super::protocol::{self, Call, LINE, Misread, Reply, Request};
 use crate::accept;
 use crate::confinement;
 use crate::error::Error;
 use fairlane_port::vhost_user::{Access, directory_of, is_left_behind};
+use fairlane_port::{handover, store};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, socket};
 use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::geteuid;
 use std::collections::HashMap;
 use std::fmt::{self, Display};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -34,6 +36,9 @@ const PACE: Duration = Duration::from_millis(50);
 /// Answers requests with a value, or with a sentence why not.
 pub type Answer = Arc<dyn Fn(Request) -> Result<serde_json::Value, Error> + Send + Sync>;
 
+/// Hands everything over to the process of this number at the other end of a connection. Returns when that one serves it.
+pub type HandOver = Arc<dyn Fn(&UnixStream, i32) -> Result<(), Error> + Send + Sync>;
+
 /// A control socket, served until it is dropped.
 pub struct Server {
     path: PathBuf,
@@ -42,10 +47,10 @@ pub struct Server {
 }
 
 /// What the clients of a socket may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Anything.
-    Owner,
+#[derive(Clone)]
+enum Role {
+    /// Anything. A process that has something to hand over does so.
+    Owner(Option<HandOver>),
     /// Look.
     Observer,
 }
@@ -56,18 +61,34 @@ impl Server {
     /// # Errors
     /// The path is in use, is something else, or cannot be created.
     pub fn start(path: &Path, answer: Answer) -> Result<Server, Error> {
-        Server::start_for(path, Role::Owner, Access { mode: Some(0o600), ..Access::default() }, answer)
+        Server::start_for_owner(path, answer, None)
     }
 
-    /// Creates the socket of a role, for these users, and serves it.
+    /// The same of a process that can hand over to its successor.
     ///
     /// # Errors
-    /// As [`Server::start`].
-    pub fn start_for(path: &Path, role: Role, access: Access, answer: Answer) -> Result<Server, Error> {
+    /// The same.
+    pub fn start_for_owner(path: &Path, answer: Answer, hand_over: Option<HandOver>) -> Result<Server, Error> {
+        let access = Access { mode: Some(0o600), ..Access::default() };
+        Server::start_for(path, Role::Owner(hand_over), access, answer)
+    }
+
+    /// Creates the socket of those who may only look.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn start_for_observers(path: &Path, access: Access, answer: Answer) -> Result<Server, Error> {
+        Server::start_for(path, Role::Observer, access, answer)
+    }
+
+    /// Creates the socket of a role, for these users, and serves it; or serves the one that the former process gave.
+    fn start_for(path: &Path, role: Role, access: Access, answer: Answer) -> Result<Server, Error> {
         let said = |error: &dyn Display| Error::failed(format!("cannot make control socket {}", path.display()), error);
-        directory_of(path).map_err(|error| said(&error))?;
-        clear(path)?;
-        let listener = listen_for(path, access).map_err(|error| said(&error))?;
+        let listener = store::listener(path, || {
+            directory_of(path).map_err(|error| said(&error))?;
+            clear(path)?;
+            listen_for(path, access).map_err(|error| said(&error))
+        })?;
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?;
         let mut server = Server { path: path.to_owned(), bell: Arc::new(bell), thread: None };
         let bell = server.bell.clone();
@@ -85,8 +106,10 @@ impl Drop for Server {
             // It panics only because of a defect, which was reported then.
             let _ = thread.join();
         }
-        // It may be gone already; at the end this does not matter.
-        let _ = std::fs::remove_file(&self.path);
+        if !store::is_others() {
+            // It may be gone already; at the end this does not matter.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -202,6 +225,11 @@ impl Clients {
                 return reply(stream, Err(Misread::Long(LINE)));
             }
             match Call::parse(&line) {
+                Ok(Request::HandOver(asked)) => match self.hand_over(&asked, stream, &peer) {
+                    // The successor has the connection until this process ends.
+                    Ok(()) => std::thread::park(),
+                    Err(why) => reply(stream, Err(why))?,
+                },
                 Ok(request) => reply(stream, self.execute(request, &peer))?,
                 Err(misread) => reply(stream, Err(misread))?,
             }
@@ -210,20 +238,42 @@ impl Clients {
 
     /// Executes a request, and logs who made it if it is not only a look.
     fn execute(&self, request: Request, peer: &Peer) -> Result<serde_json::Value, Error> {
-        if self.role == Role::Observer {
+        if matches!(self.role, Role::Observer) {
             std::thread::sleep(PACE);
         }
         let Some(asked) = request.change() else { return (self.answer)(request) };
         let done = match self.role {
-            Role::Owner => (self.answer)(request),
+            Role::Owner(_) => (self.answer)(request),
             Role::Observer => Err(Error::ReadOnly),
         };
-        match &done {
-            Ok(_) => tracing::info!("{asked}, by {peer}"),
-            Err(why) => tracing::warn!("{asked}, by {peer}: refused: {why}"),
-        }
-        done
+        tell(&asked, peer, done)
     }
+
+    /// Hands everything over to a client, which must be a process of the same user.
+    fn hand_over(&self, asked: &protocol::HandOver, stream: &UnixStream, peer: &Peer) -> Result<(), Error> {
+        let refused = |why: String| Err(Error::failed("this backend does not hand over", why));
+        let done = match &self.role {
+            Role::Owner(Some(_)) if peer.user != geteuid().as_raw() => {
+                refused(format!("its user is {}, and the client's is {}", geteuid(), peer.user))
+            }
+            Role::Owner(Some(_)) if asked.format != handover::FORMAT => {
+                refused(format!("it gives in format {}, and the client takes {}", handover::FORMAT, asked.format))
+            }
+            Role::Owner(Some(hand_over)) => hand_over(stream, peer.process),
+            Role::Owner(None) => refused("it has nothing to give".to_owned()),
+            Role::Observer => Err(Error::ReadOnly),
+        };
+        tell("hand over", peer, done)
+    }
+}
+
+/// Logs who asked for something, and whether it was done.
+fn tell<T>(asked: &str, peer: &Peer, done: Result<T, Error>) -> Result<T, Error> {
+    match &done {
+        Ok(_) => tracing::info!("{asked}, by {peer}"),
+        Err(why) => tracing::warn!("{asked}, by {peer}: refused: {why}"),
+    }
+    done
 }
 
 /// The process at the other end, as the kernel recorded it when the process connected.
@@ -243,6 +293,14 @@ impl Display for Peer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "process {} of user {}", self.process, self.user)
     }
+}
+
+/// Tells a client that it is given what it asked for.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn agree(stream: &UnixStream) -> io::Result<()> {
+    reply(stream, Ok::<_, Error>(serde_json::Value::Null))
 }
 
 fn reply(mut stream: &UnixStream, answer: Result<serde_json::Value, impl Display>) -> io::Result<()> {

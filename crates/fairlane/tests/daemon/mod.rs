@@ -6,7 +6,7 @@ use fairlane_engine::snapshot::{PortState, Snapshot};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -49,7 +49,24 @@ impl Daemon {
         daemon
     }
 
-    fn control(&self) -> PathBuf {
+    /// Starts a process that takes over from this one, and waits until it has; none if it fails. The command is given the program's
+    /// arguments.
+    pub(crate) fn succeeded_by(&self, mut command: Command) -> Option<Daemon> {
+        let log = File::options().create(true).append(true).open(self.directory.join("daemon.log")).expect("a log");
+        command.args(["up", "--take-over", "--log", "error"]).arg(policy_file(&self.directory));
+        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
+        let mut line = String::new();
+        let said = BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line);
+        let successor = Daemon { process, directory: self.directory.clone() };
+        (said.is_ok() && line == "taken over\n").then_some(successor)
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.process.wait().expect("a child process")
+    }
+
+    pub(crate) fn control(&self) -> PathBuf {
         self.directory.join("control.sock")
     }
 
@@ -84,7 +101,7 @@ impl Daemon {
     /// Sends the daemon a signal that ends it, and waits for its end.
     pub(crate) fn end(&mut self, signal: Signal) -> ExitStatus {
         kill(Pid::from_raw(self.process.id() as i32), signal).expect("the daemon runs");
-        self.process.wait().expect("a child process")
+        self.wait()
     }
 }
 

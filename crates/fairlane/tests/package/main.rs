@@ -108,6 +108,8 @@ fn installed(root: &Root) {
     ] {
         assert!(root.path(file).is_file(), "{file}");
     }
+    root.done("systemd-analyze verify fairlane.service fairlane-fleet.service");
+    assert!(!root.run("systemctl is-enabled fairlane-fleet").status.success(), "a fleet is for who wants one");
     root.done("fairlane check /etc/fairlane/policy.toml");
     assert!(root.done("fairlane ctl show").contains("guest"));
 }
@@ -156,10 +158,14 @@ fn upgraded(root: &Root, guest: &Guest) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Restarts and kills, `FAIRLANE_RESTARTS` of each: the guest's connection is kept.
+/// Puts a new program in place of the running one, and has it take over.
+const REPLACED: &str =
+    "cp /usr/bin/fairlane /usr/bin/new && mv /usr/bin/new /usr/bin/fairlane && systemctl reload fairlane";
+
+/// Upgrades, restarts and kills, `FAIRLANE_RESTARTS` of each: the guest's connection is kept.
 fn restarted(root: &mut Root, guest: &Guest) -> Result<(), Failed> {
     let restarts = env::var("FAIRLANE_RESTARTS").map_or(Ok(2), |text| text.parse::<usize>())?;
-    for command in ["true", "systemctl restart fairlane", "systemctl kill --signal=KILL fairlane"] {
+    for command in ["true", REPLACED, "systemctl restart fairlane", "systemctl kill --signal=KILL fairlane"] {
         let (mut gaps, mut lost) = (Vec::new(), 0);
         for _ in 0..restarts {
             let traffic = pings(guest, 300)?;
@@ -171,10 +177,17 @@ fn restarted(root: &mut Root, guest: &Guest) -> Result<(), Failed> {
             gaps.push(gap::gap(&trips, INTERVAL));
         }
         eprintln!("{command}: gap {}; {lost} pings lost", gap::summary(&gaps));
+        let log = root.done("journalctl --no-pager --unit=fairlane");
+        let handed_over = log.matches("handed over to process").count();
+        // The upgrade was one, too.
+        assert!(
+            command == "true" && handed_over == 1 || handed_over == 1 + restarts,
+            "{command}: {handed_over}\n{log}"
+        );
     }
     let log = root.done("journalctl --no-pager --unit=fairlane");
     let (kept, again) = ("frontend kept from the former process", "its frontend must connect again");
-    assert!(log.matches(kept).count() > 2 * restarts && !log.contains(again), "{log}");
+    assert!(log.matches(kept).count() > 3 * restarts && !log.contains(again), "{log}");
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! Restarts of the backend under a [`Manager`] that stores descriptors, as systemd does: guests and the host do not notice them.
+//! Restarts of the backend under a [`Manager`] that stores descriptors, as systemd does, and successors that take over from a process
+//! that runs: guests and the host do not notice them.
 //!
 //! `make restarts` sets `FAIRLANE_RESTARTS`, and measures the gap that a guest sees at as many restarts of each kind: the longest time
 //! in which no answer to its pings arrives, while QEMU's guest pings the host over a tap in a bridge, beside a TCP stream. It writes
@@ -6,6 +7,7 @@
 //!
 //! Tests with guests need root, for a network namespace.
 
+mod attack;
 #[path = "../daemon/mod.rs"]
 mod daemon;
 mod gap;
@@ -42,23 +44,52 @@ const MAC: [u8; 6] = [0x52, 0x54, 0, 0x92, 0, 2];
 const PINGS: u16 = 1000;
 const INTERVAL: f64 = 0.002;
 
-/// A kind of restart: its name, whether QEMU listens, and how the process ends.
-type Case = (&'static str, bool, Option<Signal>);
+/// How one process follows another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// It does not: what the guest sees then, as its host has other work too.
+    Nothing,
+    /// It starts once the former one has ended by a signal.
+    Restart(Signal),
+    /// It takes over from the former one.
+    HandOver,
+    /// It tries to, and fails.
+    Failure,
+}
 
-const CASES: [Case; 5] = [
-    // What the guest sees without a restart, as its host has other work too.
-    ("no_restart", false, None),
-    ("qemu_listens", true, Some(SIGTERM)),
-    ("qemu_connects", false, Some(SIGTERM)),
-    ("qemu_listens_killed", true, Some(SIGKILL)),
-    ("qemu_connects_killed", false, Some(SIGKILL)),
+/// A kind of restart: its name, whether QEMU listens, and how the next process comes.
+type Case = (&'static str, bool, Change);
+
+const CASES: [Case; 8] = [
+    ("no_restart", false, Change::Nothing),
+    ("qemu_listens", true, Change::Restart(SIGTERM)),
+    ("qemu_connects", false, Change::Restart(SIGTERM)),
+    ("qemu_listens_killed", true, Change::Restart(SIGKILL)),
+    ("qemu_connects_killed", false, Change::Restart(SIGKILL)),
+    ("qemu_listens_handed_over", true, Change::HandOver),
+    ("qemu_connects_handed_over", false, Change::HandOver),
+    ("successor_fails", false, Change::Failure),
 ];
+
+/// Carries out a change.
+fn change(service: &mut Manager, change: Change) {
+    match change {
+        Change::Nothing => {}
+        Change::Restart(signal) => {
+            let status = service.restart(signal);
+            assert!(signal == SIGKILL || status.success(), "{status}\n{}", service.daemon.log());
+        }
+        Change::HandOver => assert!(service.hand_over(), "{}", service.daemon.log()),
+        Change::Failure => attack::takes_all_and_leaves(&service.daemon).expect("a connection"),
+    }
+}
 
 fn main() -> ExitCode {
     let restarts = env::var("FAIRLANE_RESTARTS").ok().map(|text| text.parse().expect("FAIRLANE_RESTARTS is a number"));
     let measurement = guest_test("the_gap_at_a_restart", move || measure(restarts.unwrap_or(1)));
     let tests = vec![
         Trial::test("what_is_kept_is_used_or_closed", used_or_closed),
+        Trial::test("a_successor_that_fails_leaves_the_former_process_serving", attack::serves_on),
         guest_test("a_guest_does_not_notice_a_restart", not_noticed),
         measurement.with_ignored_flag(restarts.is_none()),
     ];
@@ -116,14 +147,15 @@ fn not_noticed() -> Result<(), Error> {
         let received = receiver();
         let stream = Command::TcpSend(tcp::SendSpec { to: (HOST, PORT).into(), connections: 1, seconds: 4.0 });
         let stream = guest.agent().start_job(stream)?;
-        for signal in [SIGTERM, SIGTERM, SIGKILL] {
+        use Change::{Failure, HandOver, Restart};
+        for next in [Restart(SIGTERM), HandOver, Failure, HandOver, Restart(SIGKILL)] {
             let pings = guest.agent().start_job(pings(200))?;
             sleep(Duration::from_millis(100));
-            let status = service.restart(signal);
-            assert!(signal == SIGKILL || status.success(), "{status}\n{}", service.daemon.log());
+            change(&mut service, next);
             let Outcome::RoundTrips(trips) = pings.wait()? else { panic!("round trips") };
             // What is in the process when it is killed is lost with it.
-            assert!(trips.lost() < 100, "{signal}: {} of 200 pings were lost", trips.lost());
+            let most = if next == Restart(SIGKILL) { 100 } else { 0 };
+            assert!(trips.lost() <= most, "{next:?}: {} of 200 pings were lost", trips.lost());
         }
         let Outcome::Sent(Sent { bytes, .. }) = stream.wait()? else { panic!("sent") };
         assert_eq!(received.join().expect("the receiver"), bytes, "the stream");
@@ -153,7 +185,7 @@ fn measure(restarts: usize) -> Result<(), Error> {
 }
 
 /// The gap of each restart, in seconds.
-fn gaps((_, connect, signal): Case, restarts: usize) -> Result<Vec<f64>, Error> {
+fn gaps((_, connect, next): Case, restarts: usize) -> Result<Vec<f64>, Error> {
     host()?.run(move || {
         let home = tempfile::tempdir().expect("a temporary directory");
         let mut service = Manager::start(home.path(), &policy(connect));
@@ -170,9 +202,7 @@ fn gaps((_, connect, signal): Case, restarts: usize) -> Result<Vec<f64>, Error> 
         for _ in 0..restarts {
             let pings = guest.agent().start_job(pings(PINGS))?;
             sleep(Duration::from_millis(500));
-            if let Some(signal) = signal {
-                service.restart(signal);
-            }
+            change(&mut service, next);
             let Outcome::RoundTrips(trips) = pings.wait()? else { panic!("round trips") };
             gaps.push(gap(&trips, INTERVAL));
         }

@@ -25,8 +25,12 @@ const ASIDE: usize = 200;
 pub(crate) struct Manager {
     directory: PathBuf,
     socket: UnixDatagram,
-    /// What it holds, by name. Processes that are started later would inherit it, so it is received as late as possible.
+    /// What it holds, by name. Processes that are started inherit it.
     held: Vec<(String, RawFd)>,
+    /// The main process that was named last.
+    main: Option<u32>,
+    /// How many keep-alives for its watchdog came.
+    keep_alives: u32,
     pub(crate) daemon: Daemon,
 }
 
@@ -37,7 +41,7 @@ impl Manager {
         let socket = UnixDatagram::bind(directory.join("notify")).expect("a socket for notifications");
         socket.set_nonblocking(true).expect("a socket");
         let daemon = Daemon::launch(directory, command(directory, &[]), |mut command| command.spawn());
-        Manager { directory: directory.to_owned(), socket, held: Vec::new(), daemon }
+        Manager { directory: directory.to_owned(), socket, held: Vec::new(), main: None, keep_alives: 0, daemon }
     }
 
     /// Ends the process by a signal and starts the next one.
@@ -47,6 +51,23 @@ impl Manager {
         let next = command(&self.directory, &self.held);
         self.daemon = Daemon::launch(&self.directory, next, |mut command| command.spawn());
         status
+    }
+
+    /// Has a successor take over while the process serves. False if it fails; the process then serves on.
+    pub(crate) fn hand_over(&mut self) -> bool {
+        let mut close = String::new();
+        self.held.iter().for_each(|(_, fd)| write!(close, " {fd}<&-").expect("text"));
+        let mut next = Command::new("bash");
+        next.args(["-c", &format!("exec{close}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_fairlane")]);
+        next.env("NOTIFY_SOCKET", self.directory.join("notify"));
+        let Some(next) = self.daemon.succeeded_by(next) else { return false };
+        let mut former = std::mem::replace(&mut self.daemon, next);
+        assert!(former.wait().success(), "{}", self.daemon.log());
+        let before = self.keep_alives;
+        self.receive();
+        assert_eq!(self.keep_alives, before + 1, "the watchdog does not know of the new process");
+        assert_eq!(self.main, Some(self.daemon.pid()), "the service's main process");
+        true
     }
 
     /// The names of what it holds.
@@ -85,6 +106,9 @@ impl Manager {
             let (fds, len) = (fds.flatten().collect::<Vec<_>>(), message.bytes);
             let text = std::str::from_utf8(&bytes[..len]).expect("a notification");
             let name = text.lines().find_map(|line| line.strip_prefix("FDNAME=")).unwrap_or_default().to_owned();
+            self.keep_alives += u32::from(text == "WATCHDOG=1\n");
+            let main = text.lines().find_map(|line| line.strip_prefix("MAINPID="));
+            self.main = main.map(|main| main.parse().expect("a number")).or(self.main);
             if text.contains("FDSTORE=1\n") {
                 assert!(text.contains("FDPOLL=0\n"), "systemd would close it: {text}");
                 self.held.extend(fds.into_iter().map(|fd| (name.clone(), fd)));

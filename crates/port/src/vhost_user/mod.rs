@@ -425,6 +425,18 @@ impl Control for VhostUser {
         }
     }
 
+    fn let_go(&mut self) {
+        self.peer.iter_mut().for_each(|peer| peer.session.stop_all());
+    }
+
+    fn take_back(&mut self) {
+        let Some(peer) = &mut self.peer else { return };
+        match peer.session.start() {
+            Ok(()) => self.keep(),
+            Err(why) => self.disconnect(&io::Error::new(io::ErrorKind::InvalidData, why)),
+        }
+    }
+
     fn status(&self) -> Status {
         let reason = match &self.peer {
             Some(peer) => peer.session.broken(),

@@ -423,7 +423,7 @@ impl Session {
     }
 
     /// Starts every queue that is fully configured and does not run.
-    fn start(&mut self) -> Result<(), Rejection> {
+    pub(super) fn start(&mut self) -> Result<(), Rejection> {
         let Some(features) = self.acknowledged.filter(|_| self.broken.is_none()) else { return Ok(()) };
         for index in 0..self.vrings.len() {
             if let Some(layout) = self.startable(index, features) {
@@ -478,7 +478,8 @@ impl Session {
         }
     }
 
-    fn stop_all(&mut self) {
+    /// Stops all queues.
+    pub(super) fn stop_all(&mut self) {
         for index in 0..self.vrings.len() {
             self.stop(index);
         }

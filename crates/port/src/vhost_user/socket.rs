@@ -2,6 +2,7 @@
 
 use super::access::Access;
 use crate::poller::Watcher;
+use crate::store;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::sys::time::TimeSpec;
@@ -11,6 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often to try to connect to a frontend that does not listen yet.
@@ -20,7 +22,7 @@ const RETRY: Duration = Duration::from_millis(200);
 const SOCKET: u32 = 0;
 
 enum Role {
-    Listener(UnixListener),
+    Listener(Arc<UnixListener>),
     /// Connects each time the timer fires.
     Connector(TimerFd),
 }
@@ -60,38 +62,21 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Listens on `path`, with this access control. Replaces a socket left by a dead process.
+    /// Listens on `path`, with this access control. Replaces a socket left by a dead process, and goes on with that of a
+    /// process which this one succeeds.
     ///
     /// # Errors
     /// Text that names the path.
     pub(super) fn listen(path: &Path, access: &Access) -> io::Result<Socket> {
         let at = |error: io::Error| io::Error::new(error.kind(), format!("socket {}: {error}", path.display()));
-        let stale = path.symlink_metadata().is_ok_and(|info| info.file_type().is_socket());
-        if stale {
-            match is_left_behind(path) {
-                Ok(true) => std::fs::remove_file(path).map_err(at)?,
-                Ok(false) => {
-                    let why = format!("socket {} is in use by another process; end it or name another", path.display());
-                    return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
-                }
-                // It was removed in the meantime.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(at(error)),
-            }
-        }
-        directory_of(path).map_err(at)?;
-        let listener = stream_socket().map_err(|error| at(error.into()))?;
-        let address = UnixAddr::new(path).map_err(|error| at(error.into()))?;
-        bind(listener.as_raw_fd(), &address).map_err(|error| at(error.into()))?;
+        let listener = store::listener(path, || bind_to(path))?;
         // From here on it is ours to remove.
-        let socket = Socket { path: path.to_owned(), role: Role::Listener(listener.into()) };
+        let socket = Socket { path: path.to_owned(), role: Role::Listener(listener.clone()) };
         access.apply(path).map_err(|error| {
             let what = format!("cannot set its owner, group or mode: {error}");
             at(io::Error::new(error.kind(), what))
         })?;
-        if let Role::Listener(listener) = &socket.role {
-            listen(listener, Backlog::MAXCONN).map_err(|error| at(error.into()))?;
-        }
+        listen(&*listener, Backlog::MAXCONN).map_err(|error| at(error.into()))?;
         Ok(socket)
     }
 
@@ -150,11 +135,33 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if matches!(self.role, Role::Listener(_)) {
+        if matches!(self.role, Role::Listener(_)) && !store::is_others() {
             // It may have been removed already.
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// A socket at a path, which does not listen yet.
+fn bind_to(path: &Path) -> io::Result<UnixListener> {
+    let at = |error: io::Error| io::Error::new(error.kind(), format!("socket {}: {error}", path.display()));
+    if path.symlink_metadata().is_ok_and(|info| info.file_type().is_socket()) {
+        match is_left_behind(path) {
+            Ok(true) => std::fs::remove_file(path).map_err(at)?,
+            Ok(false) => {
+                let why = format!("socket {} is in use by another process; end it or name another", path.display());
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+            }
+            // It was removed in the meantime.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(at(error)),
+        }
+    }
+    directory_of(path).map_err(at)?;
+    let socket = stream_socket().map_err(|error| at(error.into()))?;
+    let address = UnixAddr::new(path).map_err(|error| at(error.into()))?;
+    bind(socket.as_raw_fd(), &address).map_err(|error| at(error.into()))?;
+    Ok(socket.into())
 }
 
 /// Connects without blocking: a full queue is an error, and the connection is tried again later.

@@ -1,0 +1,66 @@
+//! Hands everything over to a successor: another process of the same user, which asked for it over the control socket. This process
+//! serves until the successor is ready to, and again if that one fails.
+
+use super::{Error, Shared};
+use crate::control;
+use fairlane_policy::{Card, Policy, Uplink};
+use fairlane_port::handover;
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+impl Shared {
+    /// Gives everything to a process, and waits until that serves it.
+    ///
+    /// # Errors
+    /// Nothing was given, or the process failed: this one serves on.
+    pub(super) fn hand_over(&self, to: &UnixStream, process: i32) -> Result<(), Error> {
+        // Locked to the end: nothing changes meanwhile.
+        let policy = self.policy();
+        let refused = |why: &str| Err(Error::failed("a successor cannot take over", format!("{why}; restart instead")));
+        if let Some(why) = immovable(&policy) {
+            return refused(why);
+        }
+        if let Some(vif) = self.captures().keys().next() {
+            return refused(&format!("vif `{vif}` is under capture"));
+        }
+        let resting = self.workers().iter().map(|worker| worker.rest()).collect::<Result<Vec<_>, _>>()?;
+        match give(to) {
+            Ok(connection) => {
+                handover::given();
+                resting.into_iter().for_each(|worker| worker.for_good());
+                // There is one successor: the lock is held.
+                let _ = self.successor.set((process, connection));
+                self.request_stop();
+                Ok(())
+            }
+            Err(error) => {
+                // It may still run: it must learn that it has failed.
+                let _ = to.shutdown(Shutdown::Both);
+                Err(Error::failed("the successor did not begin to serve, so this process serves on", error))
+            }
+        }
+    }
+}
+
+/// What of a policy no other process can take over while this one runs.
+fn immovable(policy: &Policy) -> Option<&'static str> {
+    let is_xen = policy.takes_found() || policy.vifs.iter().any(|vif| matches!(vif.card, Card::Xen { .. }));
+    let is_xdp = policy.links.iter().any(|link| matches!(link.uplink, Uplink::Xdp { .. }));
+    match (is_xen, is_xdp) {
+        (true, _) => Some("cards of Xen's guests cannot change hands"),
+        (_, true) => Some("a card through AF_XDP cannot change hands"),
+        _ => None,
+    }
+}
+
+/// Gives everything, and waits until the other process has begun to serve: it says so by one byte. Returns the connection to it.
+fn give(mut to: &UnixStream) -> io::Result<UnixStream> {
+    let connection = to.try_clone()?;
+    control::agree(to)?;
+    handover::give(to)?;
+    match to.read(&mut [0])? {
+        0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended, or closed the connection")),
+        _ => Ok(connection),
+    }
+}
