@@ -203,7 +203,7 @@ fn execute(client: &mut Client, request: Request, directory: &Path) -> Result<Va
         Request::Flows => Ok(serde_json::to_value(client.flows()?)?),
         Request::ExportFlows(FlowsFile { vif, file }) => client.export_flows(&vif, &ours(file)).map(Value::from),
         Request::ImportFlows(FlowsFile { vif, file }) => client.import_flows(&vif, &ours(file)).map(Value::from),
-        Request::Reload(_) | Request::Add(_) | Request::Stop => Ok(Value::Null),
+        Request::Reload(_) | Request::Add(_) | Request::HandOver(_) | Request::Stop => Ok(Value::Null),
     }
 }
 

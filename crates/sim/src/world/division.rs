@@ -126,7 +126,8 @@ impl World<'_> {
     pub(super) fn divide(&mut self) {
         self.division.is_due = false;
         for (tenant, guarantee) in self.division.tenants.iter_mut().zip(&self.scenario.guarantees) {
-            while let Some((_, host, claim)) = tenant.coming.pop_front_if(|(at, ..)| *at <= self.now) {
+            let heard = tenant.coming.partition_point(|(at, ..)| *at <= self.now);
+            for (_, host, claim) in tenant.coming.drain(..heard) {
                 if let Some(here) = &mut tenant.hosts[host] {
                     here.claim = Some(claim);
                 }
