@@ -4,7 +4,7 @@ use crate::state::State;
 use crate::store::failed;
 use crate::{Error, Fleet};
 use async_nats::jetstream::kv;
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -36,13 +36,12 @@ impl Hosts {
     /// [`Error::Store`].
     pub async fn open(fleet: &Fleet) -> Result<Hosts, Error> {
         let read = || "read the states of hosts".to_owned();
-        let keys = fleet.states.keys().await.map_err(failed(read))?;
-        let known = keys.try_collect::<Vec<String>>().await.map_err(failed(read))?;
         let watch = fleet.states.watch_with_history(">").await.map_err(failed(read))?;
+        let mut awaited = fleet.reporters().await?;
         let mut hosts = Hosts { watch, reports: BTreeMap::new() };
-        let mut current = known.is_empty();
-        while !current {
-            current = hosts.entry().await?.seen_current;
+        // Not until the watch says that it is current: that is a count of what is to come, which goes wrong like that of `keys`.
+        while !awaited.is_empty() {
+            awaited.remove(&hosts.entry().await?.key);
         }
         Ok(hosts)
     }

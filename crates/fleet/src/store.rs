@@ -5,7 +5,8 @@ use crate::state::State;
 use crate::{Access, Error};
 use async_nats::Client;
 use async_nats::connection;
-use async_nats::jetstream::{self, kv, stream};
+use async_nats::jetstream::stream::{self, InfoError};
+use async_nats::jetstream::{self, kv};
 use futures_util::TryStreamExt;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -79,6 +80,11 @@ impl Fleet {
         keys.try_collect().await.map_err(failed(list))
     }
 
+    /// The hosts that have reported a state, or had before they were forgotten.
+    pub(crate) async fn reporters(&self) -> Result<BTreeSet<String>, Error> {
+        keys(&self.states).await.map_err(failed(|| "list the states of hosts".to_owned()))
+    }
+
     /// The newest policy of a host; none if the store has none.
     ///
     /// # Errors
@@ -150,6 +156,15 @@ impl From<kv::Entry> for Revision {
     fn from(entry: kv::Entry) -> Revision {
         Revision { number: entry.revision, text: String::from_utf8_lossy(&entry.value).into_owned() }
     }
+}
+
+/// All keys of a bucket, deleted ones too.
+///
+/// [`kv::Store::keys`] counts what is still to come, and waits for ever if one that it counted is replaced meanwhile.
+pub(crate) async fn keys(bucket: &kv::Store) -> Result<BTreeSet<String>, InfoError> {
+    let subjects = bucket.stream.info_with_subjects(format!("{}>", bucket.prefix)).await?;
+    let key = |(subject, _): (String, usize)| subject.strip_prefix(&bucket.prefix).map(str::to_owned);
+    subjects.try_filter_map(async |subject| Ok(key(subject))).try_collect().await
 }
 
 /// Describes a failed request.

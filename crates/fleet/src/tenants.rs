@@ -1,9 +1,8 @@
 //! What the fleet as a whole guarantees to tenants: a bucket with a key for each tenant.
 
-use crate::store::failed;
+use crate::store::{failed, keys};
 use crate::{Error, Fleet};
 use async_nats::jetstream::kv;
-use futures_util::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -29,9 +28,8 @@ impl Fleet {
     /// [`Error::Store`].
     pub async fn guarantees(&self) -> Result<BTreeMap<String, Guarantee>, Error> {
         let list = || "list its tenants".to_owned();
-        let keys = self.tenants.keys().await.map_err(failed(list))?;
         let mut guarantees = BTreeMap::new();
-        for tenant in keys.try_collect::<Vec<String>>().await.map_err(failed(list))? {
+        for tenant in keys(&self.tenants).await.map_err(failed(list))? {
             let entry = self.tenants.entry(&tenant).await.map_err(failed(list))?;
             guarantees.extend(entry.as_ref().and_then(Guarantee::read).map(|guarantee| (tenant, guarantee)));
         }
