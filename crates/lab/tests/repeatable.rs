@@ -23,7 +23,7 @@ guests = [{ cpus = [1] }, { cpus = [1] }]
 [procedure]
 kind = "udp-share"
 senders = [{ guest = 1 }, { guest = 2 }]
-seconds = 1.0
+seconds = 3.0
 interval = 0.25
 "#;
 
@@ -39,7 +39,7 @@ fn xen() -> Result<(), Error> {
     fs::create_dir_all(&home).unwrap();
     let [first, second] = [measure(&home)?, measure(&home)?];
     let points = first.series.iter().flat_map(|series| &series.points);
-    assert!(points.clone().count() == 8 && points.clone().any(|point| point[1] > 0.0), "{:?}", first.series);
+    assert!(points.clone().count() == 24 && points.clone().any(|point| point[1] > 0.0), "{:?}", first.series);
     let second = ResultFile { started: first.started, ..second };
     assert_eq!(first.to_json(), second.to_json());
     fs::remove_dir_all(home).unwrap();
