@@ -495,12 +495,9 @@ impl Bridge {
     /// port.
     pub fn event(&mut self, port: PortId, number: u32, poller: &Poller, now: &mut Nanos, clock: &impl Clock) {
         if port != UPLINK {
-            self.poll_again(port);
+            self.look_again(port);
         }
         let Some(entry) = self.fabric.entry(port) else { return };
-        if port != UPLINK {
-            self.sleep.changed(port, entry);
-        }
         if !entry.port.is_message(number) {
             entry.port.event(number, poller, *now);
             if port != UPLINK && entry.turn == Turn::Idle {

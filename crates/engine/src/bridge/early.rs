@@ -54,7 +54,7 @@ impl Bridge {
         if let Some(entry) = self.fabric.entry(port) {
             entry.early = Some(Box::new(Early::open(file, mode, now)?));
             self.accelerated.push(port);
-            self.poll_again(port);
+            self.look_again(port);
         }
         Ok(())
     }

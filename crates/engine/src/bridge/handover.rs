@@ -34,15 +34,10 @@ impl Bridge {
                 tracing::error!("early ack goes on without {}: {error}", file.display());
             }
         }
-        for (number, entry) in self.fabric.entries.iter_mut().enumerate() {
-            if let Some(entry) = entry {
-                entry.port.take_back();
-                self.sleep.changed(PortId(number as u32), entry);
-            }
-        }
+        self.fabric.entries.iter_mut().flatten().for_each(|entry| entry.port.take_back());
         // Guests may have sent meanwhile, to a process that did not see it.
         for number in 1..self.fabric.entries.len() {
-            self.poll_again(PortId(number as u32));
+            self.look_again(PortId(number as u32));
         }
     }
 }

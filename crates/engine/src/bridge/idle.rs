@@ -20,16 +20,16 @@ impl Bridge {
     pub(super) fn set_idle(&mut self, port: PortId) {
         if let Some(entry) = self.fabric.entry(port) {
             entry.turn = Turn::Idle;
-            self.sleep.changed(port, entry);
         }
-        self.poll_again(port);
+        self.look_again(port);
     }
 
-    /// Polls an idle port from now on.
-    pub(super) fn poll_again(&mut self, port: PortId) {
-        if let Some(entry) =
-            self.fabric.entry(port).filter(|entry| entry.turn == Turn::Idle && entry.idle_place.is_none())
-        {
+    /// Has a guest's port ask to be woken before the next sleep, and polls it from now on if it is idle: what its peer was asked, or
+    /// did, is not known any more.
+    pub(super) fn look_again(&mut self, port: PortId) {
+        let Some(entry) = self.fabric.entry(port) else { return };
+        self.sleep.changed(port, entry);
+        if entry.turn == Turn::Idle && entry.idle_place.is_none() {
             (entry.idle_place, entry.vain_polls) = (Some(self.idle.len()), 0);
             self.idle.push(port);
         }

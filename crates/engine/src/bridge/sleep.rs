@@ -111,9 +111,8 @@ impl Bridge {
         while let Some(port) = self.sleep.asked_for_room.pop() {
             if let Some(entry) = self.fabric.entry(port) {
                 entry.port.disable_notifications();
-                self.sleep.changed(port, entry);
             }
-            self.poll_again(port);
+            self.look_again(port);
         }
     }
 
