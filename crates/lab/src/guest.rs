@@ -5,7 +5,7 @@ use std::{
     net::Shutdown,
     os::{
         fd::OwnedFd,
-        unix::{net::UnixStream, process::CommandExt},
+        unix::{fs::symlink, net::UnixStream, process::CommandExt},
     },
     path::{Path, PathBuf},
     process::{Child, Command as Program, Stdio},
@@ -96,6 +96,9 @@ impl Guest {
         let output = File::create(log).and_then(|_| File::options().append(true).open(log));
         let output = output.doing(|| log.display().to_string())?;
         let errors = output.try_clone().doing(|| log.display().to_string())?;
+        for (name, file) in &machine.links {
+            symlink(file, home.path().join(name)).doing(|| file.display().to_string())?;
+        }
         let child = Program::new(agent)
             .arg("keep")
             .arg(home.path())

@@ -2,13 +2,18 @@
 
 use std::{
     path::{Path, PathBuf},
+    process::Command as Program,
     time::Duration,
 };
+
+use crate::program::output;
 
 /// A command that starts a machine, and what is known about it.
 pub(crate) struct Launch {
     pub program: PathBuf,
     pub arguments: Vec<String>,
+    /// Files in its directory, in which it starts: links by name.
+    pub links: Vec<(String, PathBuf)>,
     /// The emulator or the like that runs it, in words, with its version.
     pub system: String,
     /// The files that it boots.
@@ -26,6 +31,7 @@ impl Launch {
         Launch {
             program: agent.to_owned(),
             arguments: vec!["serve".to_owned()],
+            links: Vec::new(),
             system: PROCESS.to_owned(),
             image: agent.display().to_string(),
             limit: Duration::from_secs(20),
@@ -43,4 +49,20 @@ impl Launch {
         let arguments = place.into_iter().chain(self.arguments).collect();
         Launch { program: agent.to_owned(), arguments, ..self }
     }
+    /// The same with its threads taking turns: all on one CPU at the same real-time priority, so that each runs until it waits.
+    pub(crate) fn in_turns(self, cpu: usize) -> Launch {
+        let cpu = cpu.to_string();
+        let program = self.program.display().to_string();
+        let words = [&REAL_TIME[1..], &["taskset", "--cpu-list", &cpu, &program]].concat();
+        let arguments = words.into_iter().map(str::to_owned).chain(self.arguments).collect();
+        Launch { program: REAL_TIME[0].into(), arguments, ..self }
+    }
+}
+
+/// Starts a program at a real-time priority.
+const REAL_TIME: [&str; 3] = ["chrt", "--fifo", "1"];
+
+/// Whether this process may start programs at a real-time priority, which needs root or a limit for it (RLIMIT_RTPRIO).
+pub(crate) fn may_take_turns() -> bool {
+    output(Program::new(REAL_TIME[0]).args(&REAL_TIME[1..]).arg("true")).is_ok()
 }

@@ -115,7 +115,7 @@ fn command(
         system += &format!(", {card}");
     }
     let image = format!("{}, {}", kernel.image.display(), initramfs.display());
-    Ok(Launch { program: program.to_owned(), arguments, system, image, limit })
+    Ok(Launch { program: program.to_owned(), arguments, links: Vec::new(), system, image, limit })
 }
 
 /// A network card in words, and its options.

@@ -69,6 +69,7 @@ pub(crate) fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     Ok(Launch {
         program: kernel,
         arguments,
+        links: Vec::new(),
         system,
         image: initramfs.display().to_string(),
         limit: Duration::from_secs(120),

@@ -1,8 +1,12 @@
-//! On the virtual clock (icount) an experiment on the emulated PC gives the same numbers each time, to the digit.
+//! On the virtual clock (icount) an experiment on the emulated PC gives the same numbers each time, to the digit: from another
+//! directory and on a busy computer as well.
 
 mod support;
 
-use std::{env, fs, process, time::Instant};
+use std::num::NonZero;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::{env, fs, hint, process, thread, time::Instant};
 
 use fairlane_lab::experiment::{self, Experiment, Options, Watch};
 use fairlane_lab::{Error, MachineKind, images, machine};
@@ -37,7 +41,10 @@ fn xen() -> Result<(), Error> {
     }
     let home = env::temp_dir().join(format!("fairlane-test-repeatable-{}", process::id()));
     fs::create_dir_all(&home).unwrap();
-    let [first, second] = [measure(&home)?, measure(&home)?];
+    let first = measure(&home, &home)?;
+    let elsewhere = home.join("a-directory-with-a-longer-path");
+    fs::create_dir_all(&elsewhere).unwrap();
+    let second = busy(|| measure(&home, &elsewhere))?;
     let points = first.series.iter().flat_map(|series| &series.points);
     assert!(points.clone().count() == 24 && points.clone().any(|point| point[1] > 0.0), "{:?}", first.series);
     let second = ResultFile { started: first.started, ..second };
@@ -47,14 +54,31 @@ fn xen() -> Result<(), Error> {
 }
 
 /// Runs the experiment. The first run records the script.
-fn measure(home: &std::path::Path) -> Result<ResultFile, Error> {
+fn measure(scripts: &Path, logs: &Path) -> Result<ResultFile, Error> {
     let experiment = Experiment::parse("short.toml", EXPERIMENT).unwrap();
-    let scripts = Some(home.to_owned());
+    let scripts = Some(scripts.to_owned());
     let options = Options { machine: "xen".to_owned(), scale: 1.0, settings: Default::default(), scripts };
     let watch = Log(Instant::now());
     let boot =
-        |topology: &_, clock: &_| machine::boot(MachineKind::Xen, topology, clock, home, &|what| watch.doing(what));
+        |topology: &_, clock: &_| machine::boot(MachineKind::Xen, topology, clock, logs, &|what| watch.doing(what));
     experiment::run(&experiment, &options, &boot, &watch)
+}
+
+/// Keeps all CPUs busy while `work` runs.
+fn busy<T>(work: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    hint::spin_loop();
+                }
+            });
+        }
+        let result = work();
+        done.store(true, Relaxed);
+        result
+    })
 }
 
 /// Prints the progress, with the time since the start.

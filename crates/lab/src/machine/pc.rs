@@ -6,19 +6,20 @@
 //! a second card at the link's other end and one more CPU, both for a network namespace of its own system.
 
 use std::fs::{self, File};
+use std::iter;
 use std::path::{Path, PathBuf};
-use std::process::Command as Program;
+use std::process::{self, Command as Program};
 use std::time::Duration;
 
 use fairlane_agent::Command;
 
-use super::Clock;
 use super::wiring::{self, CARD, UPLINK};
+use super::{Clock, cpus};
 use crate::console::last_lines;
 use crate::error::{Error, IoContext};
 use crate::guest::{ConsoleMode, Guest};
 use crate::images::{GUEST_INITRAMFS, GUEST_KERNEL};
-use crate::launch::Launch;
+use crate::launch::{Launch, may_take_turns};
 use crate::program::{find_qemu, output};
 use crate::qemu::comma_doubled;
 use crate::topology::{Node, Topology};
@@ -38,6 +39,9 @@ pub(super) const LINUX: &str = "console=ttyS0 quiet panic=-1 no_timer_check rdin
 
 /// The name of the external machine's card before it is moved into its namespace.
 const FAR_CARD: &str = "eth1";
+
+/// The name of the kernel's file in the emulator's directory.
+const KERNEL: &str = "kernel";
 
 /// The software that the PC boots.
 pub(super) struct Software<'a> {
@@ -204,17 +208,41 @@ fn start(
             if topology.count { counting(logs)? } else { Vec::new() },
         ]
         .concat(),
+        links: links(software.kernel, &modules),
         system: version()?,
         image: files(software),
         limit: BOOT_LIMIT,
     };
     let launch = if network == "any" { launch } else { launch.placed(agent, network, &[]) };
+    let launch = if matches!(clock, Clock::Virtual(_)) { in_turns(launch)? } else { launch };
     let host = Guest::start_for(&mode, &Node::Host.to_string(), &log, agent, launch);
     if matches!(clock, Clock::Virtual(_)) {
         // QEMU has loaded it.
         fs::remove_file(&with_script).doing(|| with_script.display().to_string())?;
     }
     host
+}
+
+/// The emulator on the virtual clock (icount), with its threads taking turns, if that is permitted. Otherwise its main loop, woken
+/// by a card that has taken frames from its queue, may look whether all emulated CPUs sleep at the moment when one falls asleep,
+/// whose last instructions are not yet counted. It then moves the clock to the next timer, and they are added to that.
+fn in_turns(launch: Launch) -> Result<Launch, Error> {
+    if !may_take_turns() {
+        return Ok(launch);
+    }
+    let usable = cpus::usable()?;
+    // Another emulator is likely to have another one.
+    let cpu = usable.iter().nth(process::id() as usize % usable.len()).copied();
+    Ok(launch.in_turns(cpu.unwrap_or_default()))
+}
+
+/// How the emulator's threads run on the virtual clock (icount), in words.
+pub(super) fn turns() -> &'static str {
+    if may_take_turns() {
+        "one after the other, on one CPU, at a real-time priority"
+    } else {
+        "at the same time, as real-time priorities are not permitted: now and then a run differs"
+    }
 }
 
 /// Renames the host's end of the link and limits it to a rate in bits per second. It stays down until the cards are connected.
@@ -350,14 +378,26 @@ fn cards(clock: &Clock) -> Vec<String> {
     })
 }
 
+/// The names of the files that are passed to the kernel.
+fn module(number: usize) -> String {
+    format!("module{number}")
+}
+
+/// The files to boot, under names that are the same each time: the emulator passes them to Xen, which would take its instructions
+/// to read longer ones.
+fn links(kernel: &Path, modules: &[(&Path, String)]) -> Vec<(String, PathBuf)> {
+    let modules = modules.iter().enumerate().map(|(number, (path, _))| (module(number), path.to_path_buf()));
+    iter::once((KERNEL.to_owned(), kernel.to_owned())).chain(modules).collect()
+}
+
 fn memory_and_files(software: &Software, cpus: usize, modules: &[(&Path, String)]) -> Vec<String> {
-    let module = |(path, words): &(&Path, String)| {
-        format!("{} {}", comma_doubled(path), words.replace(',', ",,")).trim_end().to_owned()
+    let module = |(number, (_, words)): (usize, &(&Path, String))| {
+        format!("{} {}", module(number), words.replace(',', ",,")).trim_end().to_owned()
     };
-    let modules: Vec<String> = modules.iter().map(module).collect();
+    let modules: Vec<String> = modules.iter().enumerate().map(module).collect();
     let mut arguments = words("-nodefaults -no-user-config -display none -no-reboot -machine pc");
     arguments.extend(words(&format!("-smp {cpus} -m {}", software.memory_mib)));
-    arguments.extend(["-kernel".to_owned(), software.kernel.display().to_string()]);
+    arguments.extend(["-kernel".to_owned(), KERNEL.to_owned()]);
     arguments.extend(["-append".to_owned(), software.command_line.clone()]);
     arguments.extend(["-initrd".to_owned(), modules.join(",")]);
     arguments

@@ -61,7 +61,10 @@ pub(super) fn boot(
         pc::bring_up_link(dom0, topology.link)?;
         wiring::join(dom0, topology.join, topology.joined())?;
     }
-    let facts = facts(kind, &pc, topology, &images.release)?;
+    let mut facts = facts(kind, &pc, topology, &images.release)?;
+    if matches!(clock, Clock::Virtual(_)) {
+        facts.insert("emulator".to_owned(), json!(format!("its threads ran {}", pc::turns())));
+    }
     Ok(Box::new(Emulated { guests, pc, facts, host: Dom0 { backend: topology.backend, domains } }))
 }
 
