@@ -481,6 +481,7 @@ impl Bridge {
                     share: entry.measured_share,
                     waits_for: if let Turn::Parked(on) = entry.turn { name(on) } else { None },
                     waiting: entry.waiting.clone(),
+                    unserved: if entry.turn == Turn::Idle { 0 } else { now.since(entry.since).0 },
                     receive: entry.receive_state(),
                     early_ack: entry.early.as_ref().map(|early| EarlyState::new(early.seen(now))),
                     capture: None,

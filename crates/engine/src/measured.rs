@@ -48,7 +48,7 @@ impl Reading {
     /// Whether a vif's next frame waited all the time, and its own limits do not say so.
     fn wants_more(&self, vif: &VifReading) -> bool {
         let limited = is_at(vif.seen.max_rate, vif.sent_rate) || is_at(vif.seen.max_frames, vif.sent_frames);
-        !limited && vif.waits.sum as f64 > ALMOST * self.elapsed as f64
+        !limited && vif.waited as f64 > ALMOST * self.elapsed as f64
     }
 }
 
@@ -97,6 +97,12 @@ mod tests {
         let red = second(500_000_000, |_| ());
         assert_eq!(red, Measured { sent: Some(10_000_000), floor: 1_000_000, room: 50_000_000 });
         assert_eq!(second(950_000_000, |_| ()), Measured { sent: None, ..red });
+        // One that is not served at all is known by its wait so far.
+        assert_eq!(
+            second(0, |seen| seen.vifs[0].unserved = 950_000_000 * (seen.time / 2_000_000_000)),
+            Measured { sent: None, ..red }
+        );
+        assert_eq!(second(0, |seen| seen.vifs[0].unserved = 950_000_000), red);
         assert_eq!(second(950_000_000, |seen| seen.vifs[0].max_rate = Some(10_000_000)), red);
         assert_eq!(second(950_000_000, |seen| seen.vifs[0].max_frames = Some(1000)), red);
         let limited = second(950_000_000, |seen| seen.tenants[0].max_rate = Some(11_000_000));

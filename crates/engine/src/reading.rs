@@ -87,6 +87,9 @@ pub struct VifReading {
     /// Waits of this time.
     #[serde(skip)]
     pub waits: Waiting,
+    /// For how much of this time a frame of its guest waited for service, in nanoseconds, whether it was served meanwhile or not.
+    #[serde(skip)]
+    pub waited: u64,
     /// Waits of frames for its guest in this time.
     #[serde(skip)]
     pub rx_waits: Waiting,
@@ -113,6 +116,7 @@ impl Reading {
                 wait_p50: waits.quantile(0.5),
                 wait_p99: waits.quantile(0.99),
                 rx_wait_p99: rx_waits.quantile(0.99),
+                waited: (waits.sum + vif.unserved).saturating_sub(old.unserved),
                 waits,
                 rx_waits,
                 seen: vif.clone(),

@@ -166,6 +166,9 @@ pub struct VifState {
     pub waits_for: Option<String>,
     /// How long frames waited for service.
     pub waiting: Waiting,
+    /// How long its next frame has waited for service by now, in nanoseconds; 0 if none waits.
+    #[serde(default)]
+    pub unserved: u64,
     /// What its guest may receive, and its receive queue.
     #[serde(default)]
     pub receive: ReceiveState,

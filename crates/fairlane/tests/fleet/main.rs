@@ -17,6 +17,7 @@ mod namespace;
 mod process;
 mod reach;
 mod stage;
+mod ways;
 
 use division::{
     a_guarantee_of_all_hosts_goes_where_the_demand_is, a_guarantee_that_is_taken_away_is_that_of_policies_again,
@@ -27,12 +28,15 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use stage::{HOSTS, Stage};
-use std::io::{BufRead, BufReader};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
 use std::process::ExitCode;
-use std::thread::sleep;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{sleep, spawn};
 use std::time::Duration;
 
 fn main() -> ExitCode {
+    stage::unshare_mounts();
     let tests = vec![
         Trial::ignorable_test("policies_of_three_hosts", policies_of_three_hosts),
         // A measurement: `cargo test --package fairlane --test fleet -- --ignored`.
@@ -48,6 +52,8 @@ fn policies_of_three_hosts() -> Result<Completion, Failed> {
         Ok(stage) => stage,
         Err(error) => return missing::skip_or_fail(error),
     };
+    ways::without_a_certificate_there_is_no_way_in(&stage);
+    ways::credentials_are_a_way_in(&stage)?;
     hosts_give_the_store_what_they_have(&stage);
     a_change_goes_from_host_to_host(&stage);
     what_is_wrong_changes_nothing(&stage);
@@ -61,6 +67,8 @@ fn policies_of_three_hosts() -> Result<Completion, Failed> {
     a_change_survives_the_server(&mut stage);
     a_silent_host_takes_a_change_back(&stage);
     a_restarted_backend_has_the_last_policy(&mut stage);
+    what_cannot_be_kept_is_not_in_force(&stage);
+    a_host_that_is_forgotten_comes_back_with_its_own(&mut stage);
     Ok(Completion::Completed)
 }
 
@@ -80,8 +88,16 @@ fn a_change_goes_from_host_to_host(stage: &Stage) {
         "{changes}"
     );
 
+    let mut watch = stage.spawn("watch", &[]);
+    let watched = lines(watch.0.stdout.take().unwrap());
+    let next = || watched.recv_timeout(PATIENCE).expect("a line of `watch`");
+    assert!(HOSTS.iter().all(|_| next().ends_with(" is in force")));
+
     let (status, said) = stage.run("apply", &["heavy", "--canary", "h2", "--settle", "0s"]);
     assert_eq!(status, Some(0), "{said}");
+    let line = |host: &Value| format!("{}: revision {} is in force", host["host"].as_str().unwrap(), host["wanted"]);
+    let expected: BTreeSet<String> = stage.shown().iter().map(line).collect();
+    assert_eq!(HOSTS.map(|_| next()).into_iter().collect::<BTreeSet<_>>(), expected);
     let given: Vec<&str> = said.lines().filter_map(|line| line.split_once(" for ")).map(|(_, host)| host).collect();
     assert_eq!(given, ["h2", "h1", "h3"], "{said}");
     assert_eq!(stage.weights(), [200; 3]);
@@ -205,4 +221,40 @@ fn a_silent_host_takes_a_change_back(stage: &Stage) {
 fn a_restarted_backend_has_the_last_policy(stage: &mut Stage) {
     stage.hosts[0].restart();
     assert_eq!(stage.weights(), [600; 3]);
+}
+
+/// A host whose disk is read-only has its former policy, in force as well as in its file, so that a restart changes nothing.
+fn what_cannot_be_kept_is_not_in_force(stage: &Stage) {
+    let before = stage.hosts[1].kept();
+    stage.hosts[1].set_read_only(true);
+    stage.write("unkept", |_| "weight = 800".to_owned());
+    let (status, said) = stage.run("apply", &["unkept", "h2", "--settle", "0s"]);
+    stage.hosts[1].set_read_only(false);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("h2 refuses its policy: cannot write ") && said.contains("Read-only file system"), "{said}");
+    assert!(said.ends_with("; all hosts have their former policies\n"), "{said}");
+    assert_eq!((stage.weights(), stage.hosts[1].kept()), (vec![600; 3], before));
+    stage.wait_until_in_force();
+}
+
+fn a_host_that_is_forgotten_comes_back_with_its_own(stage: &mut Stage) {
+    stage.hosts[2].agent.signal(Signal::SIGKILL);
+    assert_eq!(stage.run("forget", &["h3"]), (Some(0), String::new()));
+    let known: Vec<Value> = stage.shown().into_iter().map(|host| host["host"].clone()).collect();
+    assert_eq!(known, ["h1", "h2"]);
+    let (status, said) = stage.run("forget", &["h3"]);
+    assert_eq!((status, said.contains("the store has no host h3")), (Some(1), true), "{said}");
+    stage.follow_again(2);
+    stage.wait_until_in_force();
+    assert_eq!(stage.weights(), [600; 3]);
+}
+
+/// How long a line may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Lines as they come.
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (line, received) = channel();
+    spawn(move || BufReader::new(from).lines().map_while(Result::ok).try_for_each(|text| line.send(text)));
+    received
 }

@@ -6,6 +6,8 @@ use crate::namespace::Namespace;
 use crate::process::Process;
 use fairlane_engine::snapshot::VifState;
 use fairlane_fleet::{Access, Fleet};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -15,13 +17,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-const FAIRLANE: &str = env!("CARGO_BIN_EXE_fairlane");
+/// The program.
+pub(crate) const FAIRLANE: &str = env!("CARGO_BIN_EXE_fairlane");
 
 /// The hosts' names.
 pub(crate) const HOSTS: [&str; 3] = ["h1", "h2", "h3"];
 
 /// The server's address and port, with the user that it knows.
-const SERVER: &str = "tls://admin:secret@10.77.0.1:4222";
+pub(crate) const SERVER: &str = "tls://admin:secret@10.77.0.1:4222";
 
 /// A host's policy. `DIR` stands for its directory, `MORE` for keys of its first vif. Beside that, the tenant gets next to nothing.
 const POLICY: &str = r#"control = "DIR/control.sock"
@@ -105,6 +108,13 @@ impl Stage {
         self.hosts.push(Host { daemon, agent, namespace, directory });
     }
 
+    /// Starts a host's agent anew.
+    pub(crate) fn follow_again(&mut self, number: usize) {
+        let host = &self.hosts[number];
+        let agent = self.follow(HOSTS[number], &host.namespace, &host.directory);
+        self.hosts[number].agent = agent;
+    }
+
     fn follow(&self, name: &str, namespace: &Namespace, directory: &Path) -> Process {
         let mut command = self.command("follow");
         command.arg(directory.join("policy.toml")).args(["--host", name]);
@@ -123,8 +133,16 @@ impl Stage {
     fn command(&self, name: &str) -> Command {
         let mut command = Command::new(FAIRLANE);
         command.args(["fleet", name, "--server", SERVER, "--tls-ca"]).arg(self.path("ca.pem"));
+        command.arg("--tls-cert").arg(self.path("client.pem")).arg("--tls-key").arg(self.path("client.key"));
         command.stdin(Stdio::null());
         command
+    }
+
+    /// Runs a program beside the server, in the test's directory: its exit status, and what it printed.
+    pub(crate) fn beside(&self, mut command: Command) -> (Option<i32>, String) {
+        command.current_dir(self.directory.path()).stdin(Stdio::null());
+        let Output { status, stdout, stderr } = self.network.run(move || command.output()).expect("the command runs");
+        (status.code(), String::from_utf8_lossy(&stderr).into_owned() + &String::from_utf8_lossy(&stdout))
     }
 
     /// Starts a command of the fleet beside the server.
@@ -137,15 +155,14 @@ impl Stage {
     /// Runs a command of the fleet: its exit status, and what it printed.
     pub(crate) fn run(&self, name: &str, arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = self.command(name);
-        command.args(arguments).current_dir(self.directory.path());
-        let Output { status, stdout, stderr } = self.network.run(move || command.output()).expect("the command runs");
-        (status.code(), String::from_utf8_lossy(&stderr).into_owned() + &String::from_utf8_lossy(&stdout))
+        command.args(arguments);
+        self.beside(command)
     }
 
     /// The way to the store.
     pub(crate) fn access(&self) -> Access {
-        let tls_ca = Some(self.path("ca.pem"));
-        Access { server: SERVER.to_owned(), creds: None, tls_ca, tls_client: None }
+        let tls_client = Some((self.path("client.pem"), self.path("client.key")));
+        Access { server: SERVER.to_owned(), creds: None, tls_ca: Some(self.path("ca.pem")), tls_client }
     }
 
     /// Begins something beside the server that goes on until the test ends.
@@ -215,16 +232,26 @@ impl Stage {
         let config = format!(
             "listen: 0.0.0.0:4222\njetstream {{ store_dir: \"{0}/store\" }}\n\
              authorization {{ user: admin, password: secret }}\n\
-             tls {{ cert_file: \"{0}/server.pem\", key_file: \"{0}/server.key\" }}\n",
+             tls {{ cert_file: \"{0}/server.pem\", key_file: \"{0}/server.key\", ca_file: \"{0}/ca.pem\", verify: true }}\n",
             self.directory.path().display()
         );
-        fs::write(self.path("nats.conf"), config).unwrap();
-        let mut command = Command::new("nats-server");
-        command.arg("--config").arg(self.path("nats.conf")).env("PATH", "/usr/sbin:/usr/bin:/usr/local/bin");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(self.path("nats.log")).unwrap());
-        let started = self.network.run(move || command.spawn());
-        self.server = Some(Process(started.map_err(|error| format!("nats-server is not installed: {error}"))?));
+        self.server = Some(self.serve_nats("nats", &config)?);
         Ok(())
+    }
+
+    /// Starts a server with this configuration.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub(crate) fn serve_nats(&self, name: &str, config: &str) -> Result<Process, String> {
+        let path = self.path(&format!("{name}.conf"));
+        fs::write(&path, config).unwrap();
+        let mut command = Command::new("nats-server");
+        command.arg("--config").arg(path).env("PATH", "/usr/sbin:/usr/bin:/usr/local/bin");
+        let log = File::create(self.path(&format!("{name}.log"))).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let started = self.network.run(move || command.spawn());
+        started.map(Process).map_err(|error| format!("nats-server is not installed: {error}"))
     }
 
     /// Kills the server.
@@ -254,6 +281,19 @@ impl Host {
         self.directory.join(format!("{vif}.sock"))
     }
 
+    /// Makes its directory read-only, or not any more, for this test's processes.
+    pub(crate) fn set_read_only(&self, is_so: bool) {
+        let directory = self.directory.as_path();
+        let (none, flags) = (None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY);
+        match is_so {
+            true => {
+                mount(Some(directory), directory, none, MsFlags::MS_BIND, none).unwrap();
+                mount(none, directory, none, flags, none).unwrap();
+            }
+            false => umount2(directory, MntFlags::MNT_DETACH).unwrap(),
+        }
+    }
+
     /// What its agent has said.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.directory.join("agent.log")).unwrap()
@@ -266,17 +306,27 @@ impl Host {
     }
 }
 
+/// Gives this process mounts of its own, if it may. To be called while it has one thread.
+pub(crate) fn unshare_mounts() {
+    let none = None::<&str>;
+    let own = unshare(CloneFlags::CLONE_NEWNS);
+    // Without root the test is skipped anyway.
+    let _ = own.and_then(|()| mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none));
+}
+
 fn serve(namespace: &Namespace, directory: &Path) -> Daemon {
     Daemon::serve(directory, |mut command| namespace.run(move || command.spawn()))
 }
 
-/// Writes an authority's certificate, and one of the server that it signed.
+/// Writes an authority's certificate, and those of the server and of a client that it signed.
 fn certificates(directory: &Path) -> Result<(), String> {
     let new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
     let authority = "-keyout ca.key -out ca.pem -subj /CN=authority -addext keyUsage=critical,keyCertSign";
     let server = "-keyout server.key -out server.pem -subj /CN=server -CA ca.pem -CAkey ca.key \
                   -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=IP:10.77.0.1";
-    for what in [authority, server] {
+    let client = "-keyout client.key -out client.pem -subj /CN=client -CA ca.pem -CAkey ca.key \
+                  -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=clientAuth";
+    for what in [authority, server, client] {
         let mut command = Command::new("openssl");
         command.args(new.split_whitespace().chain(what.split_whitespace())).current_dir(directory);
         let output = command.output().map_err(|error| format!("openssl is not installed: {error}"))?;
