@@ -27,7 +27,7 @@ impl<'a> Due<'a> {
             weights: seen.tenants.iter().map(weight).collect(),
             equal: equal.collect(),
         };
-        for vif in seen.vifs.iter().filter(|vif| vif.share > 0.0) {
+        for vif in seen.vifs.iter().filter(|vif| vif.uses_link()) {
             let own = due.weight(vif);
             let link = due.links.entry(vif.link.as_str()).or_default();
             match &vif.tenant {
@@ -47,7 +47,7 @@ impl<'a> Due<'a> {
     /// The part, 0 to 1, of its link that a vif's weight, and its tenant's, gives it among those that use the link; none if it does
     /// not use it.
     pub(crate) fn of_vif(&self, vif: &VifState) -> Option<f64> {
-        let link = self.links.get(vif.link.as_str()).filter(|_| vif.share > 0.0)?;
+        let link = self.links.get(vif.link.as_str()).filter(|_| vif.uses_link())?;
         match &vif.tenant {
             None => Some(self.weight(vif) / link),
             Some(tenant) => {

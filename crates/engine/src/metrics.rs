@@ -119,6 +119,9 @@ impl Collector for Page {
         for vif in &self.0.vifs {
             waiting(family.encode_family(&vif_labels(vif))?, &vif.waiting)?;
         }
+        let help = "How long its next frame has waited to be served by now; 0 if none waits";
+        let unserved = |vif: &VifState| Some(vif.unserved as f64 / 1e9);
+        self.gauge(&mut encoder, "vif_unserved", help, Some(&Unit::Seconds), unserved)?;
         let help = "Time that frames waited for room in a guest's ring";
         let mut family =
             encoder.encode_descriptor("vif_rx_waiting", help, Some(&Unit::Seconds), MetricType::Histogram)?;

@@ -7,6 +7,7 @@ use crate::early::Seen;
 use crate::waiting::Waiting;
 use fairlane_core::ack::{Fallback, FlowView};
 use fairlane_core::stats::{Counters, Drops};
+use fairlane_core::time::SECOND;
 use fairlane_policy::{Shares, Tenant};
 use fairlane_port::Status;
 use serde::{Deserialize, Serialize};
@@ -181,6 +182,13 @@ pub struct VifState {
     /// State and traffic.
     #[serde(flatten)]
     pub port: PortState,
+}
+
+impl VifState {
+    /// Whether it has a share of its link, or would have: its next frame has waited for a second.
+    pub(crate) fn uses_link(&self) -> bool {
+        self.share > 0.0 || self.unserved >= SECOND
+    }
 }
 
 /// What a guest may receive, and its receive queue.

@@ -1,7 +1,6 @@
 //! What of a policy is not true: guarantees and shares that are not met, by the rules of the alerts in `deploy/prometheus`.
 
 use crate::figures;
-use fairlane_engine::Waiting;
 use fairlane_engine::reading::{Reading, VifReading};
 use fairlane_fleet::Promise;
 
@@ -41,15 +40,16 @@ pub(super) fn below_due(reading: &Reading) -> Vec<Promise> {
 
 /// Whether frames of these vifs wait.
 fn waits<'a>(vifs: impl IntoIterator<Item = &'a VifReading>) -> bool {
-    let mut all = Waiting::default();
-    vifs.into_iter().for_each(|vif| all.add(&vif.waits));
-    let frames: u64 = all.buckets.iter().sum();
-    all.sum > WAITING * frames
+    let of = |vif: &VifReading| (vif.waited, vif.waits.buckets.iter().sum::<u64>());
+    let (waited, frames) = vifs.into_iter().map(of).fold((0, 0), |all, vif| (all.0 + vif.0, all.1 + vif.1));
+    // Of one that is not served at all no wait has ended.
+    waited > WAITING * frames.max(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairlane_engine::Waiting;
     use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, TenantState, VifState};
 
     /// A second in which each of two vifs, of the tenant `red`, sent so much and waited so long.
@@ -91,6 +91,15 @@ mod tests {
         assert_eq!(broken(&seen)[0].is, "sends 8.0Mbit/s, less than its min_rate of 10.0Mbit/s");
         let met = second([(1_200_000, 5_000_000, 0.5), (1_200_000, 5_000_000, 0.5)], 10_000_000, 0);
         assert_eq!(broken(&met), []);
+    }
+
+    #[test]
+    fn who_is_not_served_at_all_waits() {
+        let mut seen = second([(0, 0, 0.0), (1_000_000, 10_000, 1.0)], 10_000_000, 0);
+        seen.vifs[0].waits = Waiting::default();
+        assert_eq!(broken(&seen), []);
+        seen.vifs[0].waited = 900_000_000;
+        assert_eq!(to(broken(&seen)), ["vif v0"]);
     }
 
     #[test]

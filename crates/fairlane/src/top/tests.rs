@@ -84,6 +84,18 @@ fn two_snapshots_make_rates_shares_and_waits() {
 }
 
 #[test]
+fn who_is_not_served_at_all_has_its_due() {
+    let starved = |seconds| {
+        let mut seen = busy(seconds);
+        seen.vifs[2].unserved = seconds * SECOND;
+        seen
+    };
+    let reading = Reading::between(&starved(1), &starved(2)).unwrap();
+    assert_eq!(reading.vifs[2].due, Some(100.0 / 140.0));
+    assert_eq!((reading.vifs[2].waited, reading.vifs[2].wait_p50), (SECOND, None));
+}
+
+#[test]
 fn if_the_scheduler_ignores_weights_due_shares_are_equal() {
     let unweighted = |seconds| {
         let mut seen = busy(seconds);
