@@ -50,11 +50,16 @@ impl Daemon {
     }
 
     /// Starts a process that takes over from this one, and waits until it has; none if it fails. The command is given the program's
-    /// arguments.
-    pub(crate) fn succeeded_by(&self, mut command: Command) -> Option<Daemon> {
+    /// arguments; `spawn` starts the process.
+    pub(crate) fn succeeded_by(
+        &self,
+        mut command: Command,
+        spawn: impl FnOnce(Command) -> io::Result<Child>,
+    ) -> Option<Daemon> {
         let log = File::options().create(true).append(true).open(self.directory.join("daemon.log")).expect("a log");
         command.args(["up", "--take-over", "--log", "error"]).arg(policy_file(&self.directory));
-        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let mut process = spawn(command).expect("it starts");
         let mut line = String::new();
         let said = BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line);
         let successor = Daemon { process, directory: self.directory.clone() };

@@ -5,6 +5,7 @@ use crate::namespace::Namespace;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -44,6 +45,19 @@ impl Backend {
     /// Bytes that the backend has acknowledged to senders but the guest has not acknowledged yet.
     pub(crate) fn owed(&self) -> u64 {
         self.flows().iter().filter_map(|flow| flow["owed"].as_u64()).sum()
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.daemon.pid()
+    }
+
+    /// Has another process take over.
+    pub(crate) fn hand_over(&mut self, host: &Namespace) {
+        let next = Command::new(env!("CARGO_BIN_EXE_fairlane"));
+        let next = self.daemon.succeeded_by(next, |mut command| host.run(move || command.spawn()));
+        let mut former = std::mem::replace(&mut self.daemon, next.expect("it takes over"));
+        assert!(former.wait().success(), "{}", self.daemon.log());
     }
 
     /// Ends the backend with a signal.

@@ -15,6 +15,7 @@ mod namespace;
 mod stage;
 #[path = "../../../lab/tests/support/mod.rs"]
 mod support;
+mod tracepoint;
 mod transfer;
 
 use fairlane_lab::Error;
@@ -42,8 +43,10 @@ fn main() -> ExitCode {
         guest_trial("every_transfer_is_intact_under_faults", every_transfer_is_intact_under_faults),
         trial("large_frames_with_partial_checksums_are_intact", large_frames_with_partial_checksums_are_intact),
         trial("acknowledged_data_survives_a_killed_backend", acknowledged_data_survives_a_killed_backend),
+        trial("flows_are_handed_over", flows_are_handed_over),
         trial("flows_are_moved_to_another_backend", flows_are_moved_to_another_backend),
         trial("early_ack_that_is_turned_off_finishes_its_flows", early_ack_that_is_turned_off_finishes_its_flows),
+        guest_trial("the_tracepoint_says_what_early_ack_makes", tracepoint::the_tracepoint_says_what_early_ack_makes),
         guest_trial("qemu_migrates_a_guest_during_a_transfer", migration::qemu_migrates_a_guest_during_a_transfer),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
@@ -132,6 +135,21 @@ fn acknowledged_data_survives_a_killed_backend() {
         sender.join().unwrap().unwrap();
         assert_eq!(stage.early()["resets"], 0);
         // Or the next transfer would be taken to have started.
+        stage.until("the flow to end", |stage| stage.backend.flows().is_empty());
+    }
+}
+
+/// The guest is paused, the backend owes it data, and another process takes over.
+fn flows_are_handed_over() {
+    let mut stage = Stage::new("\"always\"", Behavior { loss: 0.01, ..Behavior::default() });
+    for seed in 0..3 {
+        let sender = stage.spawn_sender(move |to| transfer::send(to, LONG, false, seed));
+        let owed = stage.pause_and_owe();
+        stage.hand_over();
+        assert_eq!(stage.backend.owed(), owed, "the data owed to the guest changed");
+        stage.guest.pause(false);
+        sender.join().unwrap().unwrap();
+        assert_eq!(stage.early()["resets"], 0);
         stage.until("the flow to end", |stage| stage.backend.flows().is_empty());
     }
 }

@@ -125,4 +125,9 @@ impl Stage {
     pub(crate) fn restart(&mut self) {
         self.backend = Backend::start(&self.host, self.directory.path());
     }
+
+    /// Has the next backend take over.
+    pub(crate) fn hand_over(&mut self) {
+        self.backend.hand_over(&self.host);
+    }
 }

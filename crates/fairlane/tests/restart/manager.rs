@@ -60,7 +60,7 @@ impl Manager {
         let mut next = Command::new("bash");
         next.args(["-c", &format!("exec{close}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_fairlane")]);
         next.env("NOTIFY_SOCKET", self.directory.join("notify"));
-        let Some(next) = self.daemon.succeeded_by(next) else { return false };
+        let Some(next) = self.daemon.succeeded_by(next, |mut next| next.spawn()) else { return false };
         let mut former = std::mem::replace(&mut self.daemon, next);
         assert!(former.wait().success(), "{}", self.daemon.log());
         let before = self.keep_alives;
