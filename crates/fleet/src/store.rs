@@ -5,9 +5,9 @@ use crate::state::State;
 use crate::{Access, Error};
 use async_nats::Client;
 use async_nats::connection;
-use async_nats::jetstream::stream::{self, InfoError};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, InfoError};
 use async_nats::jetstream::{self, kv};
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -25,6 +25,9 @@ const HISTORY: i64 = 64;
 
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How many entries are read at once.
+const READS: usize = 64;
 
 /// How often a server that is there may refuse a policy: one that has just started does so for a moment.
 const REFUSALS: u32 = 10;
@@ -75,9 +78,10 @@ impl Fleet {
     /// # Errors
     /// [`Error::Store`].
     pub async fn hosts(&self) -> Result<BTreeSet<String>, Error> {
-        let list = || "list its hosts".to_owned();
-        let keys = self.policies.keys().await.map_err(failed(list))?;
-        keys.try_collect().await.map_err(failed(list))
+        let keys = keys(&self.policies).await.map_err(failed(|| "list its hosts".to_owned()))?;
+        // Those of hosts that were forgotten are among them.
+        let known = async |host: String| Ok(self.policy(&host).await?.map(|_| host));
+        stream::iter(keys).map(known).buffered(READS).try_filter_map(async |host| Ok(host)).try_collect().await
     }
 
     /// The hosts that have reported a state, or had before they were forgotten.
@@ -146,7 +150,7 @@ impl Fleet {
 
     /// Reports the state of a host.
     pub(crate) async fn report(&self, host: &str, state: &State) -> Result<(), Error> {
-        let json = serde_json::to_vec(state).expect("a state has no maps");
+        let json = serde_json::to_vec(state).expect("a state has text as keys");
         let kept = self.states.put(host, json.into()).await;
         kept.map(drop).map_err(failed(|| format!("keep the state of {host}")))
     }
@@ -177,11 +181,11 @@ async fn bucket(jetstream: &jetstream::Context, name: &str, history: i64) -> Res
         return Ok(bucket);
     }
     // As NATS's own clients create buckets (ADR-8). Not by `create_key_value`, which asks servers what those before 2.10 do not know.
-    let config = stream::Config {
+    let config = Config {
         name: format!("KV_{name}"),
         subjects: vec![format!("$KV.{name}.>")],
         max_messages_per_subject: history,
-        discard: stream::DiscardPolicy::New,
+        discard: DiscardPolicy::New,
         allow_rollup: true,
         deny_delete: true,
         allow_direct: true,
