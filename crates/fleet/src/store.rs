@@ -78,10 +78,7 @@ impl Fleet {
     /// # Errors
     /// [`Error::Store`].
     pub async fn hosts(&self) -> Result<BTreeSet<String>, Error> {
-        let keys = keys(&self.policies).await.map_err(failed(|| "list its hosts".to_owned()))?;
-        // Those of hosts that were forgotten are among them.
-        let known = async |host: String| Ok(self.policy(&host).await?.map(|_| host));
-        stream::iter(keys).map(known).buffered(READS).try_filter_map(async |host| Ok(host)).try_collect().await
+        Ok(entries(&self.policies, "list its hosts").await?.into_iter().map(|entry| entry.key).collect())
     }
 
     /// The hosts that have reported a state, or had before they were forgotten.
@@ -165,10 +162,19 @@ impl From<kv::Entry> for Revision {
 /// All keys of a bucket, deleted ones too.
 ///
 /// [`kv::Store::keys`] counts what is still to come, and waits for ever if one that it counted is replaced meanwhile.
-pub(crate) async fn keys(bucket: &kv::Store) -> Result<BTreeSet<String>, InfoError> {
+async fn keys(bucket: &kv::Store) -> Result<BTreeSet<String>, InfoError> {
     let subjects = bucket.stream.info_with_subjects(format!("{}>", bucket.prefix)).await?;
     let key = |(subject, _): (String, usize)| subject.strip_prefix(&bucket.prefix).map(str::to_owned);
     subjects.try_filter_map(async |subject| Ok(key(subject))).try_collect().await
+}
+
+/// The newest entry of each key that was not deleted.
+pub(crate) async fn entries(bucket: &kv::Store, what: &str) -> Result<Vec<kv::Entry>, Error> {
+    let what = || what.to_owned();
+    let keys = keys(bucket).await.map_err(failed(what))?;
+    let entry = async |key: String| bucket.entry(key).await.map_err(failed(what));
+    let has_value = async |entry: Option<kv::Entry>| Ok(entry.filter(|entry| entry.operation == kv::Operation::Put));
+    stream::iter(keys).map(entry).buffered(READS).try_filter_map(has_value).try_collect().await
 }
 
 /// Describes a failed request.

@@ -1,6 +1,6 @@
 //! What the fleet as a whole guarantees to tenants: a bucket with a key for each tenant.
 
-use crate::store::{failed, keys};
+use crate::store::{entries, failed};
 use crate::{Error, Fleet};
 use async_nats::jetstream::kv;
 use serde::{Deserialize, Serialize};
@@ -27,13 +27,8 @@ impl Fleet {
     /// # Errors
     /// [`Error::Store`].
     pub async fn guarantees(&self) -> Result<BTreeMap<String, Guarantee>, Error> {
-        let list = || "list its tenants".to_owned();
-        let mut guarantees = BTreeMap::new();
-        for tenant in keys(&self.tenants).await.map_err(failed(list))? {
-            let entry = self.tenants.entry(&tenant).await.map_err(failed(list))?;
-            guarantees.extend(entry.as_ref().and_then(Guarantee::read).map(|guarantee| (tenant, guarantee)));
-        }
-        Ok(guarantees)
+        let entries = entries(&self.tenants, "list its tenants").await?;
+        Ok(entries.into_iter().filter_map(|entry| Some((entry.key.clone(), Guarantee::read(&entry)?))).collect())
     }
 
     /// Gives a tenant a guarantee in place of a former one, or takes it away.

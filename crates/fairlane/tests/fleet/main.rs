@@ -35,6 +35,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
+/// How long a line may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 fn main() -> ExitCode {
     stage::unshare_mounts();
     let tests = vec![
@@ -248,9 +251,6 @@ fn a_host_that_is_forgotten_comes_back_with_its_own(stage: &mut Stage) {
     stage.wait_until_in_force();
     assert_eq!(stage.weights(), [600; 3]);
 }
-
-/// How long a line may take.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Lines as they come.
 fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
