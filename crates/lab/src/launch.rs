@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::Command as Program,
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -49,6 +50,7 @@ impl Launch {
         let arguments = place.into_iter().chain(self.arguments).collect();
         Launch { program: agent.to_owned(), arguments, ..self }
     }
+
     /// The same with its threads taking turns: all on one CPU at the same real-time priority, so that each runs until it waits.
     pub(crate) fn in_turns(self, cpu: usize) -> Launch {
         let cpu = cpu.to_string();
@@ -64,5 +66,7 @@ const REAL_TIME: [&str; 3] = ["chrt", "--fifo", "1"];
 
 /// Whether this process may start programs at a real-time priority, which needs root or a limit for it (RLIMIT_RTPRIO).
 pub(crate) fn may_take_turns() -> bool {
-    output(Program::new(REAL_TIME[0]).args(&REAL_TIME[1..]).arg("true")).is_ok()
+    static MAY: LazyLock<bool> =
+        LazyLock::new(|| output(Program::new(REAL_TIME[0]).args(&REAL_TIME[1..]).arg("true")).is_ok());
+    *MAY
 }

@@ -378,21 +378,21 @@ fn cards(clock: &Clock) -> Vec<String> {
     })
 }
 
-/// The names of the files that are passed to the kernel.
-fn module(number: usize) -> String {
+/// The name of a file that is passed to the kernel.
+fn module_name(number: usize) -> String {
     format!("module{number}")
 }
 
 /// The files to boot, under names that are the same each time: the emulator passes them to Xen, which would take its instructions
 /// to read longer ones.
 fn links(kernel: &Path, modules: &[(&Path, String)]) -> Vec<(String, PathBuf)> {
-    let modules = modules.iter().enumerate().map(|(number, (path, _))| (module(number), path.to_path_buf()));
+    let modules = modules.iter().enumerate().map(|(number, (path, _))| (module_name(number), path.to_path_buf()));
     iter::once((KERNEL.to_owned(), kernel.to_owned())).chain(modules).collect()
 }
 
 fn memory_and_files(software: &Software, cpus: usize, modules: &[(&Path, String)]) -> Vec<String> {
     let module = |(number, (_, words)): (usize, &(&Path, String))| {
-        format!("{} {}", module(number), words.replace(',', ",,")).trim_end().to_owned()
+        format!("{} {}", module_name(number), words.replace(',', ",,")).trim_end().to_owned()
     };
     let modules: Vec<String> = modules.iter().enumerate().map(module).collect();
     let mut arguments = words("-nodefaults -no-user-config -display none -no-reboot -machine pc");
