@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bbr;
 mod card;
 mod clock;
 mod flow;

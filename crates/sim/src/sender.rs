@@ -1,19 +1,27 @@
 //! A stream's sender, simplified TCP: every acknowledgement names a segment that arrived, the one that it answers or the last in order
-//! (RFC 2018 without its limits); a segment is lost once one that was sent later and is three numbers further arrived (RFC 8985's rule
-//! and RFC 5681's distance); nothing arrives within a time-out of RFC 6298, and the window is one segment again. No Nagle, and no
-//! pacing.
+//! (RFC 2018 without its limits). A segment is lost once one that was sent later arrived and is three numbers further, or was sent more
+//! than a quarter of a round trip later (RFC 8985, 6.2, without its timer). If nothing arrives for two round trips, the end of what flies
+//! is probed (RFC 8985, 7, without the window's reduction after a probe that repaired a loss); if nothing arrives within a time-out of
+//! RFC 6298, the window is one segment again. No Nagle; only BBR paces, with a millisecond's segments at once at most.
 
-use crate::window::Window;
+use crate::window::{Answer, Window};
 use fairlane_core::time::Nanos;
 use std::collections::VecDeque;
 
 /// How much further a segment must be before an earlier one counts as lost.
 const REORDERING: u32 = 3;
 
-/// The shortest time-out, as Linux has it, and the first one (RFC 6298, 2.1).
+/// What the time-out is longer than the mean round trip, at least, as Linux has it, and the first one (RFC 6298, 2.1).
 const SHORTEST_TIMEOUT: Nanos = Nanos::from_millis(200);
 const FIRST_TIMEOUT: Nanos = Nanos::from_millis(1000);
 const LONGEST_TIMEOUT: Nanos = Nanos::from_millis(60_000);
+
+/// How far a paced sender may be ahead, as Linux's bursts are (`sk_pacing_shift`).
+const BURST: Nanos = Nanos::from_millis(1);
+
+/// What a probe waits for longer than two round trips, as Linux has it (`TCP_TIMEOUT_MIN_US`). The answer to an only segment may be
+/// delayed.
+const PROBE: Nanos = Nanos::from_millis(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Segment {
@@ -28,6 +36,17 @@ enum State {
     Closed,
     Opens,
     Open,
+}
+
+/// Whether the end of what flies is probed (RFC 8985, 7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
+    /// It may be.
+    No,
+    /// The next segment is the probe.
+    Due,
+    /// It was, and nothing was heard since.
+    Sent,
 }
 
 /// What a sender sends.
@@ -59,6 +78,9 @@ pub(crate) struct Sender {
     /// The smoothed round trip and its variation, in nanoseconds.
     trip: Option<(f64, f64)>,
     backoff: u32,
+    probe: Probe,
+    /// When the next segment may be sent.
+    paced: Nanos,
     /// When anything arrived last, or the stream started to wait.
     progress: Nanos,
     /// Retransmitted segments.
@@ -81,6 +103,8 @@ impl Sender {
             supply,
             trip: None,
             backoff: 0,
+            probe: Probe::No,
+            paced: Nanos(0),
             progress: Nanos(0),
             retransmitted: 0,
         }
@@ -154,8 +178,15 @@ impl Sender {
             (self.state, self.progress) = (State::Opens, now);
             return Some(Send::Open);
         }
-        if self.state != State::Open || !self.may_send() {
+        if self.probe == Probe::Due {
+            self.probe = Probe::Sent;
+            return Some(Send::Segment(self.send_probe(now), true));
+        }
+        if self.state != State::Open || !self.may_send() || self.paced > now {
             return None;
+        }
+        if let Some(pace) = self.window.pace() {
+            self.paced = self.paced.max(now - BURST) + Nanos((1e9 / pace) as u64);
         }
         if self.flying == 0 {
             self.progress = now;
@@ -168,18 +199,37 @@ impl Sender {
             self.segments[(self.again - self.oldest) as usize] = Segment::Flies(now);
             self.lost -= 1;
             self.retransmitted += 1;
+            self.flying += 1;
             self.again
         } else {
-            self.segments.push_back(Segment::Flies(now));
-            self.next() - 1
+            self.send_new(now)
         };
+        Some(Send::Segment(number, !self.may_send() || self.paced > now))
+    }
+
+    /// Sends a new segment. Returns its number.
+    fn send_new(&mut self, now: Nanos) -> u32 {
+        self.segments.push_back(Segment::Flies(now));
         self.flying += 1;
-        Some(Send::Segment(number, !self.may_send()))
+        self.next() - 1
+    }
+
+    /// Sends a new segment, or, if there is none or the receiver does not allow one, the last one again. Returns its number.
+    fn send_probe(&mut self, now: Nanos) -> u32 {
+        let flies = |segment: &Segment| matches!(segment, Segment::Flies(_));
+        match self.segments.iter().rposition(flies) {
+            Some(last) if !(self.has_more() && self.is_allowed()) => {
+                self.segments[last] = Segment::Flies(now);
+                self.retransmitted += 1;
+                self.oldest + last as u32
+            }
+            _ => self.send_new(now),
+        }
     }
 
     /// An answer arrived: all before `before` arrived, and the segment `named`, and the last of them was sent at `sent`.
     pub(crate) fn answer(&mut self, before: u32, named: Option<u32>, sent: Nanos, now: Nanos) {
-        (self.progress, self.backoff) = (now, 0);
+        (self.progress, self.backoff, self.probe) = (now, 0, Probe::No);
         let Some(newest) = named.or(before.checked_sub(1)) else { return };
         let trip = now.since(sent);
         self.measure(trip);
@@ -193,10 +243,17 @@ impl Sender {
             self.segments.pop_front();
             self.oldest += 1;
         }
-        self.window.measure(trip, (self.oldest, self.next()));
-        let smoothed = self.trip.map_or(trip, |(mean, _)| Nanos(mean as u64));
-        self.window.grow(arrived, self.flying + arrived, smoothed, now);
-        self.find_lost(newest, sent);
+        self.window.answer(&Answer {
+            arrived,
+            flew: self.flying + arrived,
+            trip,
+            smoothed: self.trip.map_or(trip, |(mean, _)| Nanos(mean as u64)),
+            before: self.oldest,
+            next: self.next(),
+            is_limited: !self.has_more() || !self.is_allowed(),
+            now,
+        });
+        self.find_lost(newest, sent, now);
     }
 
     /// A segment is known to have arrived. Returns how many are new to that.
@@ -212,11 +269,13 @@ impl Sender {
     }
 
     /// Finds segments that were sent before one that arrived, and are well before it.
-    fn find_lost(&mut self, arrived: u32, sent: Nanos) {
-        let Some(before) = arrived.checked_sub(self.oldest + REORDERING - 1) else { return };
+    fn find_lost(&mut self, arrived: u32, sent: Nanos, now: Nanos) {
+        let Some(before) = arrived.checked_sub(self.oldest) else { return };
+        let trip = now.since(sent).0;
         let mut newest = None;
         for (segment, number) in self.segments.iter_mut().take(before as usize).zip(self.oldest..) {
-            if matches!(segment, Segment::Flies(at) if *at < sent) {
+            let is_late = |at: Nanos| arrived - number >= REORDERING || now.since(at).0 > trip + trip / 4;
+            if matches!(segment, Segment::Flies(at) if *at < sent && is_late(*at)) {
                 *segment = Segment::Lost;
                 (self.lost, self.flying) = (self.lost + 1, self.flying - 1);
                 self.again = self.again.min(number);
@@ -239,26 +298,59 @@ impl Sender {
 
     /// The time-out.
     fn wait(&self) -> Nanos {
-        let base = self
-            .trip
-            .map_or(FIRST_TIMEOUT, |(mean, variation)| Nanos((mean + 4.0 * variation) as u64).max(SHORTEST_TIMEOUT));
+        let base = self.trip.map_or(FIRST_TIMEOUT, |(mean, variation)| {
+            Nanos(mean as u64) + Nanos((4.0 * variation) as u64).max(SHORTEST_TIMEOUT)
+        });
         Nanos(base.0 << self.backoff.min(8)).min(LONGEST_TIMEOUT)
     }
 
-    /// When nothing was heard for too long; none if nothing is waited for.
-    pub(crate) fn timeout(&self) -> Option<Nanos> {
+    /// How long nothing is heard before the end of what flies is probed: not in recovery, and only before a time-out.
+    fn until_probe(&self) -> Option<Nanos> {
+        let recovers = self.lost > 0 || self.oldest < self.recover;
+        let may_probe = self.state == State::Open && self.flying > 0 && !recovers && self.probe == Probe::No;
+        let (mean, _) = self.trip.filter(|_| may_probe)?;
+        let margin = if self.flying == 1 { SHORTEST_TIMEOUT } else { PROBE };
+        Some(Nanos(2 * mean as u64) + margin).filter(|until| *until < self.wait())
+    }
+
+    /// When it has something to do without an answer, later than now: its pace allows a segment, or nothing was heard for too long. None
+    /// if it waits for nothing.
+    pub(crate) fn timeout(&self, now: Nanos) -> Option<Nanos> {
+        let paced = Some(self.paced).filter(|at| self.is_paced() && *at > now);
+        self.unheard().into_iter().chain(paced).min()
+    }
+
+    /// Whether such a time has come.
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        self.is_paced() && self.paced <= now || self.unheard().is_some_and(|at| at <= now)
+    }
+
+    /// Whether nothing but its pace may keep it from sending.
+    fn is_paced(&self) -> bool {
+        self.state == State::Open && self.window.pace().is_some() && self.may_send()
+    }
+
+    /// When nothing was heard for too long.
+    fn unheard(&self) -> Option<Nanos> {
         let is_shut = self.has_more() && !self.is_allowed();
         let waits = match self.state {
             State::Closed => false,
             State::Opens => true,
             State::Open => self.flying > 0 || is_shut,
         };
-        waits.then(|| self.progress + self.wait())
+        waits.then(|| self.progress + self.until_probe().unwrap_or_else(|| self.wait()))
     }
 
-    /// Nothing was heard for too long: all that flies is lost. A receiver that allows nothing is asked with one segment (RFC 9293,
-    /// 3.8.6.1).
+    /// The time-out is over. If nothing was heard for too long, the end of what flies is probed, or all that flies is lost. A receiver
+    /// that allows nothing is asked with one segment (RFC 9293, 3.8.6.1).
     pub(crate) fn expire(&mut self, now: Nanos) {
+        if self.unheard().is_none_or(|at| at > now) {
+            return;
+        }
+        if self.until_probe().is_some() {
+            (self.probe, self.progress) = (Probe::Due, now);
+            return;
+        }
         self.backoff += 1;
         self.progress = now;
         if self.state == State::Opens {
@@ -270,6 +362,7 @@ impl Sender {
             return;
         }
         self.window.collapse();
+        self.probe = Probe::No;
         for segment in &mut self.segments {
             if matches!(segment, Segment::Flies(_)) {
                 *segment = Segment::Lost;

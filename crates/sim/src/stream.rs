@@ -168,8 +168,7 @@ mod tests {
         /// keeps to the receiver's window.
         #[test]
         fn everything_arrives(seed: u64, loss in 0.0..0.5, window in 1000u64..50_000, bytes in 1u64..300_000, anew: bool,
-                              reno: bool) {
-            let congestion = if reno { Congestion::Reno } else { Congestion::Cubic };
+                              congestion in prop::sample::select(&[Congestion::Reno, Congestion::Cubic, Congestion::Bbr][..])) {
             let mut stream = Stream::new(7, MACS, 1066, (window, congestion), Some(0));
             let mut random = StdRng::seed_from_u64(seed);
             let mut is_lost = || random.random::<f64>() < loss;
@@ -195,7 +194,7 @@ mod tests {
                                 stream.answer(&segment(&answer), now);
                             }
                         }
-                        None => match stream.sender.timeout() {
+                        None => match stream.sender.timeout(now) {
                             Some(at) => {
                                 now = now.max(at);
                                 stream.sender.expire(now);

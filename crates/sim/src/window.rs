@@ -1,6 +1,7 @@
-//! The window of a stream's sender: how many segments may fly, by Reno (RFC 5681) or CUBIC (RFC 9438) with HyStart's delay rule, as
-//! Linux has it.
+//! The window of a stream's sender: how many segments may fly, by Reno (RFC 5681), by CUBIC (RFC 9438) with HyStart's delay rule, as
+//! Linux has it, or by BBR ([`bbr`](crate::bbr)), which says how fast they may follow each other, too.
 
+use crate::bbr::Bbr;
 use fairlane_core::time::Nanos;
 use serde::Deserialize;
 
@@ -19,6 +20,26 @@ pub enum Congestion {
     /// By time since the last loss; seven tenths. What Linux uses unless told otherwise.
     #[default]
     Cubic,
+    /// By the bandwidth and the round trip that were measured; all of it.
+    Bbr,
+}
+
+/// What an answer says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// Segments that are newly known to have arrived, of those that were in flight.
+    pub arrived: u32,
+    pub flew: u32,
+    /// The round trip, and the mean of the last ones.
+    pub trip: Nanos,
+    pub smoothed: Nanos,
+    /// All before this number arrived.
+    pub before: u32,
+    /// The next new number.
+    pub next: u32,
+    /// Whether the sender has no more to send, or may not.
+    pub is_limited: bool,
+    pub now: Nanos,
 }
 
 /// The window.
@@ -30,6 +51,7 @@ pub(crate) struct Window {
     congestion: Congestion,
     cubic: Cubic,
     rounds: Rounds,
+    bbr: Bbr,
 }
 
 impl Window {
@@ -41,6 +63,7 @@ impl Window {
             congestion,
             cubic: Cubic::default(),
             rounds: Rounds::default(),
+            bbr: Bbr::new(),
         }
     }
 
@@ -51,7 +74,12 @@ impl Window {
 
     /// Segments that may fly.
     pub(crate) fn segments(&self) -> f64 {
-        self.segments
+        if self.congestion == Congestion::Bbr { self.bbr.window } else { self.segments }
+    }
+
+    /// Segments a second that may be sent; none if they follow each other at once.
+    pub(crate) fn pace(&self) -> Option<f64> {
+        if self.congestion == Congestion::Bbr { self.bbr.pace() } else { None }
     }
 
     /// Nothing flew for a time-out: begins again with the first window (RFC 5681, 4.1).
@@ -60,8 +88,17 @@ impl Window {
         self.cubic.epoch = None;
     }
 
+    /// An answer arrived.
+    pub(crate) fn answer(&mut self, answer: &Answer) {
+        if self.congestion == Congestion::Bbr {
+            return self.bbr.answer(answer);
+        }
+        self.measure(answer.trip, (answer.before, answer.next));
+        self.grow(answer.arrived, answer.flew, answer.smoothed, answer.now);
+    }
+
     /// A round trip was measured, by an answer before which all segments below `before` arrived; `next` is the next new one.
-    pub(crate) fn measure(&mut self, trip: Nanos, (before, next): (u32, u32)) {
+    fn measure(&mut self, trip: Nanos, (before, next): (u32, u32)) {
         let is_slower = self.rounds.measure(trip, (before, next));
         let starts = self.segments < self.threshold;
         if self.congestion == Congestion::Cubic && starts && is_slower && self.segments >= Rounds::LEAST {
@@ -70,7 +107,7 @@ impl Window {
     }
 
     /// So many segments arrived, of `flew` that were in flight; `trip` is the smoothed round trip.
-    pub(crate) fn grow(&mut self, arrived: u32, flew: u32, trip: Nanos, now: Nanos) {
+    fn grow(&mut self, arrived: u32, flew: u32, trip: Nanos, now: Nanos) {
         // Only a window that is used grows, as in Linux (`tcp_is_cwnd_limited`).
         let (arrived, flew) = (f64::from(arrived), f64::from(flew));
         if self.segments < self.threshold {
@@ -81,6 +118,7 @@ impl Window {
             self.segments += match self.congestion {
                 Congestion::Reno => arrived / self.segments,
                 Congestion::Cubic => self.cubic.growth(self.segments, arrived, trip, now),
+                Congestion::Bbr => 0.0,
             };
         } else {
             self.cubic.epoch = None;
@@ -97,6 +135,7 @@ impl Window {
     pub(crate) fn collapse(&mut self) {
         self.threshold = self.left();
         self.segments = 1.0;
+        self.bbr.collapse();
         // The curve begins anew at the window that slow start reaches (RFC 9438, 4.8).
         self.cubic.most = 0.0;
     }
@@ -109,6 +148,7 @@ impl Window {
                 self.cubic.lose(self.segments);
                 Cubic::PART
             }
+            Congestion::Bbr => 1.0,
         };
         (self.segments * part).max(SMALLEST)
     }

@@ -46,19 +46,23 @@ impl World<'_> {
     /// Sees to it that a stream's time-out is looked at.
     pub(super) fn arm(&mut self, id: u32) {
         let flow = &mut self.flows[id as usize];
-        let timeout = flow.stream.as_ref().and_then(|stream| stream.sender.timeout());
-        if let Some(at) = timeout.filter(|_| flow.timer == Nanos::NEVER) {
+        let timeout = flow.stream.as_ref().and_then(|stream| stream.sender.timeout(self.now));
+        if let Some(at) = timeout.filter(|at| *at < flow.timer) {
             flow.timer = at;
             self.at(at, What::Timeout(id));
         }
     }
 
-    /// Looks whether a stream has waited for too long.
+    /// Looks whether a stream has waited for long enough.
     pub(super) fn timeout(&mut self, id: u32) {
         let flow = &mut self.flows[id as usize];
+        if flow.timer != self.now {
+            // It was looked at earlier than this: the time-out became shorter.
+            return;
+        }
         flow.timer = Nanos::NEVER;
         let Some(stream) = &mut flow.stream else { return };
-        if stream.sender.timeout().is_some_and(|at| at <= self.now) {
+        if stream.sender.is_due(self.now) {
             stream.sender.expire(self.now);
             self.pump(id);
         }

@@ -1,0 +1,312 @@
+//! BBR, version 1, as Linux has it (draft-cardwell-iccrg-bbr-congestion-control-00, whose sections are named): window and pace follow the
+//! bandwidth and the round trip that were measured, not losses. Without its estimate of policers, and without recovery's conservation of
+//! segments. A bandwidth is measured once a round trip, from all that arrived in it.
+
+use crate::window::{Answer, FIRST};
+use fairlane_core::time::Nanos;
+
+/// Gain until the pipe is full: 2 / ln 2 (4.3.2).
+const HIGH: f64 = 2.885;
+
+/// Gains of the pace once it is full, each for a round trip (4.3.4).
+const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+
+/// Segments in flight, in those that fill the path, and beyond them: three bursts of two (`bbr_quantization_budget`).
+const WINDOW: f64 = 2.0;
+const BURSTS: f64 = 6.0;
+
+/// The least window (4.2.3.2).
+const LEAST: f64 = 4.0;
+
+/// Rounds of which the highest bandwidth counts (4.1.1.3), and those without a quarter more after which the pipe is full (4.3.2.2).
+const ROUNDS: usize = 10;
+const SAME: u32 = 3;
+
+/// How long a shortest round trip counts, and how long the pipe is emptied to measure it anew (4.3.5).
+const FRESH: Nanos = Nanos::from_millis(10_000);
+const EMPTY: Nanos = Nanos::from_millis(200);
+
+/// The most that arrives in bursts and is added to the window, in seconds (`bbr_extra_acked_max_us`).
+const AGGREGATE: f64 = 0.1;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Start,
+    Drain,
+    /// A step of the cycle, and since when.
+    Cruise(usize, Nanos),
+    /// The pipe is emptied, until then once it is.
+    Empty(Option<Nanos>),
+}
+
+/// The state of a sender.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bbr {
+    phase: Phase,
+    /// Segments that may fly.
+    pub window: f64,
+    /// Bandwidths of the last rounds, in segments a second.
+    rates: [f64; ROUNDS],
+    /// Number of rounds.
+    round: usize,
+    /// When this one began, how many had arrived, the number that ends it, and whether the sender had too little to send.
+    began: Nanos,
+    had: u64,
+    end: u32,
+    is_limited: bool,
+    /// Segments that arrived.
+    arrived: u64,
+    /// The shortest round trip, and when it was seen.
+    trip: Nanos,
+    seen: Nanos,
+    /// The bandwidth of the last round that had a quarter more, and the rounds since.
+    best: f64,
+    same: u32,
+    bursts: Bursts,
+}
+
+/// How many segments' answers come at once, beyond what the bandwidth explains.
+#[derive(Clone, Copy, Debug)]
+struct Bursts {
+    /// Since when more came, and how many.
+    since: Nanos,
+    came: f64,
+    /// The most of these rounds and of the ones before, and when these began.
+    most: [f64; 2],
+    began: usize,
+}
+
+impl Bbr {
+    pub(crate) fn new() -> Bbr {
+        Bbr {
+            phase: Phase::Start,
+            window: FIRST,
+            rates: [0.0; ROUNDS],
+            round: 0,
+            began: Nanos(0),
+            had: 0,
+            end: 0,
+            is_limited: false,
+            arrived: 0,
+            trip: Nanos::NEVER,
+            seen: Nanos(0),
+            best: 0.0,
+            same: 0,
+            bursts: Bursts { since: Nanos(0), came: 0.0, most: [0.0; 2], began: 0 },
+        }
+    }
+
+    /// The bandwidth, in segments a second; 0 if it is not known.
+    fn rate(&self) -> f64 {
+        self.rates.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// Segments that fill the path.
+    fn fill(&self) -> f64 {
+        self.rate() * self.trip.as_secs_f64()
+    }
+
+    fn is_full(&self) -> bool {
+        self.same >= SAME
+    }
+
+    /// Segments a second that may be sent; none if no round trip is known.
+    pub(crate) fn pace(&self) -> Option<f64> {
+        if self.trip == Nanos::NEVER {
+            return None;
+        }
+        let first = FIRST / self.trip.as_secs_f64().max(1e-6);
+        let gain = match self.phase {
+            Phase::Start => HIGH,
+            Phase::Drain => 1.0 / HIGH,
+            Phase::Cruise(step, _) => CYCLE[step],
+            Phase::Empty(_) => 1.0,
+        };
+        Some(gain * if self.rate() > 0.0 { self.rate() } else { first })
+    }
+
+    /// An answer arrived.
+    pub(crate) fn answer(&mut self, answer: &Answer) {
+        let Answer { arrived, flew, trip, before, next, is_limited, now, .. } = *answer;
+        let flies = f64::from(flew.saturating_sub(arrived));
+        self.arrived += u64::from(arrived);
+        self.is_limited |= is_limited;
+        let is_stale = now.since(self.seen) > FRESH && self.trip != Nanos::NEVER;
+        if trip <= self.trip || is_stale {
+            (self.trip, self.seen) = (trip, now);
+        }
+        if before >= self.end {
+            self.end_round(next, now);
+        }
+        self.bursts.answer(f64::from(arrived), self.rate(), self.window, self.round, now);
+        self.advance(flies, is_stale, now);
+        self.grow(f64::from(arrived));
+    }
+
+    fn end_round(&mut self, next: u32, now: Nanos) {
+        let (time, arrived) = (now.since(self.began).as_secs_f64(), (self.arrived - self.had) as f64);
+        let rate = arrived / time.max(1e-9);
+        // A sender with too little to send shows less than the bandwidth, at times.
+        if self.end > 0 && (!self.is_limited || rate >= self.rate()) {
+            self.round += 1;
+            self.rates[self.round % ROUNDS] = rate;
+            if !self.is_full() && !self.is_limited {
+                let more = self.rate() >= 1.25 * self.best;
+                (self.best, self.same) = if more { (self.rate(), 0) } else { (self.best, self.same + 1) };
+            }
+        }
+        (self.began, self.had, self.end, self.is_limited) = (now, self.arrived, next, false);
+    }
+
+    /// Goes on to the next phase.
+    fn advance(&mut self, flies: f64, is_stale: bool, now: Nanos) {
+        if self.phase == Phase::Start && self.is_full() {
+            self.phase = Phase::Drain;
+        }
+        if self.phase == Phase::Drain && flies <= self.fill() {
+            self.phase = Phase::Cruise(2, now);
+        }
+        if let Phase::Cruise(step, since) = self.phase {
+            let is_over = now.since(since) > self.trip;
+            let goes_on = match step {
+                0 => is_over && flies >= CYCLE[0] * self.fill(),
+                1 => is_over || flies <= self.fill(),
+                _ => is_over,
+            };
+            if goes_on {
+                self.phase = Phase::Cruise((step + 1) % CYCLE.len(), now);
+            }
+        }
+        match self.phase {
+            Phase::Empty(None) if flies <= LEAST => self.phase = Phase::Empty(Some(now + EMPTY.max(self.trip))),
+            Phase::Empty(Some(until)) if now >= until => {
+                self.seen = now;
+                self.phase = if self.is_full() { Phase::Cruise(2, now) } else { Phase::Start };
+            }
+            Phase::Empty(_) => {}
+            _ if is_stale => self.phase = Phase::Empty(None),
+            _ => {}
+        }
+    }
+
+    /// Lets the window follow what fills the path.
+    fn grow(&mut self, arrived: f64) {
+        let gain = if self.is_full() { WINDOW } else { HIGH };
+        let extra = if self.is_full() { self.bursts.extra().min(AGGREGATE * self.rate()) } else { 0.0 };
+        let target = gain * self.fill() + extra + BURSTS;
+        if self.is_full() {
+            self.window = (self.window + arrived).min(target);
+        } else if self.window < target || (self.arrived as f64) < FIRST {
+            self.window += arrived;
+        }
+        self.window = self.window.max(LEAST);
+        if matches!(self.phase, Phase::Empty(_)) {
+            self.window = self.window.min(LEAST);
+        }
+    }
+
+    /// Nothing was heard for a time-out.
+    pub(crate) fn collapse(&mut self) {
+        self.window = 1.0;
+    }
+}
+
+impl Bursts {
+    fn answer(&mut self, arrived: f64, rate: f64, window: f64, round: usize, now: Nanos) {
+        if round >= self.began + ROUNDS / 2 {
+            (self.most, self.began) = ([0.0, self.most[0]], round);
+        }
+        let explained = |since: Nanos| rate * now.since(since).as_secs_f64();
+        if self.came <= explained(self.since) {
+            (self.since, self.came) = (now, 0.0);
+        }
+        self.came += arrived;
+        let extra = (self.came - explained(self.since)).min(window);
+        self.most[0] = self.most[0].max(extra);
+    }
+
+    fn extra(&self) -> f64 {
+        self.most[0].max(self.most[1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A path of so many segments a second and this round trip, with a queue; returns the window and the longest queue at the end of
+    /// each tenth of a second.
+    fn over(rate: f64, trip: Nanos, seconds: f64) -> Vec<(f64, f64)> {
+        let mut bbr = Bbr::new();
+        let (mut now, mut next, mut before) = (Nanos(0), 0u32, 0u32);
+        // When the path is free, and when each segment's answer arrives.
+        let (mut free, mut may) = (0.0f64, 0.0f64);
+        let mut flying = std::collections::VecDeque::new();
+        let (mut seen, mut longest) = (Vec::new(), 0.0f64);
+        while now.as_secs_f64() < seconds {
+            now += Nanos::from_micros(50);
+            let time = now.as_secs_f64();
+            while flying.front().is_some_and(|(at, _)| *at <= time) {
+                let (_, sent) = flying.pop_front().unwrap_or((0.0, Nanos(0)));
+                before += 1;
+                let flew = flying.len() as u32 + 1;
+                bbr.answer(&Answer {
+                    arrived: 1,
+                    flew,
+                    trip: now.since(sent),
+                    smoothed: trip,
+                    before,
+                    next,
+                    is_limited: false,
+                    now,
+                });
+            }
+            while (flying.len() as f64) < bbr.window && may <= time {
+                may = may.max(time - 1e-3) + bbr.pace().map_or(0.0, |pace| 1.0 / pace);
+                free = free.max(time) + 1.0 / rate;
+                longest = longest.max((free - time) * rate);
+                flying.push_back((free + trip.as_secs_f64(), now));
+                next += 1;
+            }
+            if (time * 10.0) as usize > seen.len() {
+                seen.push((bbr.window, longest));
+                longest = 0.0;
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn it_fills_the_path_and_keeps_the_queue_short() {
+        // 200 segments fill the path.
+        let seen = over(10_000.0, Nanos::from_millis(20), 5.0);
+        for (window, longest) in &seen[10..] {
+            assert!((380.0..460.0).contains(window), "{seen:?}");
+            assert!(*longest < 120.0, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn it_empties_the_pipe_once_the_shortest_trip_is_old() {
+        let seen = over(2_000.0, Nanos::from_millis(20), 25.0);
+        let empty = seen.iter().filter(|(window, _)| *window <= LEAST).count();
+        assert!((1..=8).contains(&empty), "{seen:?}");
+    }
+
+    proptest! {
+        /// Whatever is answered, window and pace are positive numbers.
+        #[test]
+        fn a_window_stays_a_window(answers in prop::collection::vec((0u32..50, 0u32..100, 1u64..1 << 36, 0u64..1 << 34, any::<bool>()), 1..200)) {
+            let (mut bbr, mut now, mut before) = (Bbr::new(), Nanos(0), 0);
+            for (arrived, more, trip, later, is_limited) in answers {
+                now += Nanos(later);
+                before += arrived;
+                let (trip, next) = (Nanos(trip), before + more);
+                bbr.answer(&Answer { arrived, flew: arrived + more, trip, smoothed: trip, before, next, is_limited, now });
+                prop_assert!(bbr.window >= 1.0 && bbr.window.is_finite(), "{bbr:?}");
+                prop_assert!(bbr.pace().is_some_and(|pace| pace > 0.0 && pace.is_finite()), "{bbr:?}");
+            }
+        }
+    }
+}
