@@ -1,10 +1,11 @@
 //! An arbitrary policy file and arbitrary settings: every mistake is reported with its line, and a valid policy can be run and changed.
 #![no_main]
 
+use fairlane_fuzz::text;
 use fairlane_policy::{Change, File, Files, Kind, Policy, Setting, ShareSetting, Terms, units};
 use libfuzzer_sys::fuzz_target;
 
-/// The text that input bytes from 128 on stand for, so that inputs form meaningful policies.
+/// The words of the inputs ([`text`]).
 const WORDS: [&str; 103] = [
     "\n[[link]]\n",
     "\n[[vif]]\n",
@@ -113,7 +114,7 @@ const WORDS: [&str; 103] = [
 
 // Zeros separate the parts of an input: two policies, then any number of triples of target, key and value.
 fuzz_target!(|input: &[u8]| {
-    let text = text(input);
+    let text = text(input, &WORDS);
     let mut parts = text.split('\0');
     let (first, second) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let newer = read(second);
@@ -132,18 +133,6 @@ fuzz_target!(|input: &[u8]| {
         add_and_remove(&mut policy, target, key, value);
     }
 });
-
-/// The text that an input's bytes stand for.
-fn text(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in bytes {
-        match byte.checked_sub(128).map(usize::from) {
-            None => text.push(char::from(*byte)),
-            Some(word) => text.push_str(WORDS.get(word).copied().unwrap_or("\u{e4}")),
-        }
-    }
-    text
-}
 
 /// Parses a policy; every mistake names one of its lines.
 fn read(text: &str) -> Option<Policy> {
