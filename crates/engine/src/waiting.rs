@@ -31,6 +31,7 @@ impl Waiting {
         self.buckets[bucket.min(BUCKETS - 1)] += 1;
         self.sum += wait.0;
     }
+
     /// Adds the waits of another histogram.
     pub fn add(&mut self, other: &Waiting) {
         for (own, more) in self.buckets.iter_mut().zip(&other.buckets) {

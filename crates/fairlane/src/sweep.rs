@@ -1,8 +1,8 @@
-//! Simulates a plan with many settings.
+//! Simulates a plan, or runs an experiment, with many settings.
 
 use crate::out::print;
 use crate::sim::PlanError;
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use fairlane_report::text;
 use fairlane_sweep::{Grid, Store};
@@ -12,19 +12,19 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// Simulate a plan with thousands of settings, and find the best
+/// Simulate a plan, or run an experiment of the lab, with many settings, and find the best
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Simulate all points of a grid; begun before, go on
+    /// Simulate or run all points of a grid; begun before, go on
     ///
     /// Rows are written to DIR/parts as Parquet files, a part at a time. What is done is kept, however the sweep ends.
     Run {
         #[command(flatten)]
         sweep: Sweep,
-        /// Simulations at a time on this computer [default: one for each CPU]
+        /// Simulations at a time on this computer [default: one for each CPU]; an experiment runs alone
         #[arg(long, value_name = "N", conflicts_with = "on")]
         workers: Option<NonZero<usize>>,
-        /// Where to simulate instead
+        /// What runs the points on other computers
         #[arg(long, value_name = "ENGINE")]
         on: Option<Engine>,
         /// Print the result as JSON, without progress
@@ -36,7 +36,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         sweep: Sweep,
     },
-    /// Simulate the part that HQ_TASK_ID names, from 0: a task of HyperQueue
+    /// Do the part that HQ_TASK_ID names, from 0: a task of HyperQueue
     #[command(hide = true)]
     Part {
         #[command(flatten)]
@@ -55,7 +55,7 @@ pub(crate) struct Sweep {
     out: Option<PathBuf>,
 }
 
-/// What runs simulations on other computers.
+/// What runs points on other computers.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Engine {
     /// HyperQueue: `hq` with a running server. All its workers see DIR, the grid and the plan by the same paths.
@@ -77,11 +77,19 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
             };
             match on {
                 None => {
-                    let workers = workers.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get);
+                    let workers = if grid.is_experiment() {
+                        ensure!(
+                            workers.is_none_or(|workers| workers.get() == 1),
+                            "an experiment needs the whole computer: leave --workers out"
+                        );
+                        1
+                    } else {
+                        workers.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get)
+                    };
                     fairlane_sweep::run_here(&store, &grid, workers, &mut progress)?;
                 }
                 Some(Engine::Hyperqueue) => {
-                    fairlane_sweep::run_on_hyperqueue(&store, &grid.name, &sweep.worker(&store)?, &mut progress)?;
+                    fairlane_sweep::run_on_hyperqueue(&store, &grid, &sweep.worker(&store)?, &mut progress)?;
                 }
             }
             bar.finish_and_clear();

@@ -1,8 +1,12 @@
-//! `fairlane sweep` as its users run it: killed and begun again, and on a real HyperQueue whose workers are killed.
+//! `fairlane sweep` as its users run it: killed and begun again, on a real HyperQueue whose workers are killed, and over an experiment of
+//! the lab.
 
+mod missing;
 mod process;
 
+use fairlane_report::ResultFile;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use missing::skip_or_fail;
 use process::Process;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,12 +27,39 @@ goal = ["lowest requests/wait_p99"]
 "#;
 const PARTS: usize = 100;
 
+/// Round trips between namespaces.
+const EXPERIMENT: &str = r#"
+name = "echo"
+source = "None: a test"
+figure = "None."
+machines = ["native"]
+[topology]
+guests = [{ cpus = [0] }]
+[procedure]
+kind = "ping"
+from = "external"
+guest = 1
+count = 10
+interval = 0.01
+"#;
+
+const GRID_OF_EXPERIMENT: &str = r#"
+experiment = "echo.toml"
+lab = { machine = "native" }
+goal = ["lowest median"]
+measure = ["lost"]
+[settings]
+"procedure.count" = [10, 20]
+"procedure.interval" = [0.01, 0.02]
+"#;
+
 /// How long something may take before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let tests = vec![
         Trial::test("a_sweep_that_is_killed_goes_on", goes_on),
+        Trial::ignorable_test("an_experiment_is_run_with_each_setting", over_an_experiment),
         Trial::ignorable_test("hyperqueue_loses_no_part_when_workers_die", on_hyperqueue),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
@@ -133,6 +164,25 @@ fn goes_on() -> Result<(), Failed> {
     let said = String::from_utf8_lossy(&absent.stderr).into_owned();
     assert!(said.contains("cannot run hq") && said.contains("Install HyperQueue"), "{said}");
     Ok(())
+}
+
+fn over_an_experiment() -> Result<Completion, Failed> {
+    let place = Place::new();
+    fs::write(place.path("echo.toml"), EXPERIMENT)?;
+    fs::write(place.path("grid.toml"), GRID_OF_EXPERIMENT)?;
+    let refused = place.sweep(&["run", "grid.toml", "--workers", "2"]).output()?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(said, "an experiment needs the whole computer: leave --workers out\n");
+    run(&mut place.sweep(&["run", "grid.toml", "--out", "echoes"]))?;
+    let result = ResultFile::read(&place.path("echoes"))?;
+    if let Some(why) = result.warnings.first() {
+        return skip_or_fail(why.clone());
+    }
+    assert_eq!((place.parts("echoes"), result.machine.as_deref()), (4, Some("native")));
+    let value = |name: &str| result.metrics[name].value;
+    assert_eq!((value("points"), value("runs"), value("best/lost")), (4.0, 4.0, 0.0));
+    assert!(value("best/median") > 0.0 && value("measured_in") > 0.0);
+    Ok(Completion::Completed)
 }
 
 fn on_hyperqueue() -> Result<Completion, Failed> {

@@ -1,29 +1,26 @@
-//! A grid file: a plan, and the settings that its points change.
+//! A grid file: a plan or an experiment, and the settings that its points change.
 
+use crate::base::{Base, Lab};
 use crate::repeats::Repeats;
 use crate::setting::{Setting, Values};
 use fairlane_policy::problem::{Problem, Problems};
-use fairlane_sim::Scenario;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::{Spanned, Table, Value};
 
 /// Most points, unless the file's `limit` says otherwise.
 const LIMIT: u64 = 100_000;
 
-/// A plan, the settings that each point changes, and what is kept of its results.
+/// A plan or an experiment, the settings that each point changes, and what is kept of its results.
 #[derive(Clone, Debug)]
 pub struct Grid {
     /// Its name: that of its file.
     pub name: String,
     /// The file's text.
     pub text: String,
-    /// The plan's file.
-    pub plan: PathBuf,
-    /// The plan's text.
-    pub plan_text: String,
-    pub(crate) table: Table,
+    pub(crate) base: Base,
     pub(crate) settings: Vec<Setting>,
     pub(crate) draws: u64,
     pub(crate) seed: u64,
@@ -43,7 +40,9 @@ pub(crate) struct Goal {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    plan: Spanned<PathBuf>,
+    plan: Option<Spanned<PathBuf>>,
+    experiment: Option<Spanned<PathBuf>>,
+    lab: Option<Spanned<Lab>>,
     seed: Option<u64>,
     draws: Option<Spanned<u64>>,
     limit: Option<u64>,
@@ -56,7 +55,7 @@ struct File {
 }
 
 impl Grid {
-    /// Reads a grid file and its plan, and tries the plan with the first values of all settings, and with the last.
+    /// Reads a grid file and its plan or experiment, and tries that with the first values of all settings, and with the last.
     ///
     /// # Errors
     /// What is wrong, by file and line.
@@ -73,18 +72,24 @@ impl Grid {
                 return Err(problems.sorted());
             }
         };
-        let plan = path.with_file_name(file.plan.get_ref());
-        let plan_text = match read(&plan) {
-            Ok(text) => text,
-            Err(message) => {
-                problems.add(file.plan.span(), message);
+        let (of, lab) = match base(&file) {
+            Ok(base) => base,
+            Err((place, wrong)) => {
+                problems.add(place, wrong);
                 return Err(problems.sorted());
             }
         };
-        // A plan that is wrong as it stands is named by its own lines.
-        Scenario::parse(&plan, &plan_text)?;
-        let table = plan_text.parse().unwrap_or_default();
-        let grid = check(file, &name, (plan, plan_text, table), text.clone(), &mut problems);
+        let base = path.with_file_name(of.get_ref());
+        let base_text = match read(&base) {
+            Ok(text) => text,
+            Err(message) => {
+                problems.add(of.span(), message);
+                return Err(problems.sorted());
+            }
+        };
+        // What is wrong as it stands is named by its own lines.
+        let base = Base::new(base, base_text, lab)?;
+        let grid = check(file, &name, base, text.clone(), &mut problems);
         match grid {
             Some(grid) if problems.is_empty() => Ok(grid),
             _ => Err(problems.sorted()),
@@ -96,18 +101,34 @@ impl Grid {
         let listed = self.settings.iter().filter_map(|setting| setting.values.listed());
         listed.fold(self.draws, |points, values| points.saturating_mul(values.len() as u64))
     }
+
+    /// Whether its points are runs of an experiment: each needs a whole computer.
+    pub fn is_experiment(&self) -> bool {
+        self.base.is_experiment()
+    }
 }
 
-fn check(
-    file: File,
-    path: &str,
-    (plan, plan_text, table): (PathBuf, String, Table),
-    text: String,
-    problems: &mut Problems,
-) -> Option<Grid> {
+/// The file that the points change, and where it runs if it is an experiment; or what is wrong, and where.
+fn base(file: &File) -> Result<(&Spanned<PathBuf>, Option<Lab>), (Range<usize>, &'static str)> {
+    match (&file.plan, &file.experiment, &file.lab) {
+        (Some(plan), None, None) => Ok((plan, None)),
+        (None, Some(experiment), Some(lab)) => Ok((experiment, Some(*lab.get_ref()))),
+        (None, Some(experiment), None) => Err((
+            experiment.span(),
+            "an experiment needs a machine, such as lab = { machine = \"uml\", backend = \"fairlane\" }",
+        )),
+        (Some(_), None, Some(lab)) => Err((lab.span(), "lab says where an experiment runs; a plan is simulated")),
+        (Some(_), Some(experiment), _) => Err((experiment.span(), "a grid has a plan or an experiment, not both")),
+        (None, None, _) => {
+            Err((0..0, "a grid needs a plan to simulate, such as plan = \"plan.toml\", or an experiment to run"))
+        }
+    }
+}
+
+fn check(file: File, path: &str, base: Base, text: String, problems: &mut Problems) -> Option<Grid> {
     let mut settings = Vec::new();
     for (key, values) in file.settings.get_ref() {
-        match Setting::new(key.get_ref(), values.get_ref(), &table) {
+        match Setting::new(key.get_ref(), values.get_ref(), &base) {
             Ok(setting) => settings.push(setting),
             Err(wrong) => problems.add(key.span(), wrong),
         }
@@ -148,7 +169,7 @@ fn check(
     let name = Path::new(path).file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let seed = file.seed.unwrap_or(1);
     let repeats = file.repeats;
-    let grid = Grid { name, text, plan, plan_text, table, settings, draws, seed, repeats, goals, metrics };
+    let grid = Grid { name, text, base, settings, draws, seed, repeats, goals, metrics };
     let limit = file.limit.unwrap_or(LIMIT);
     if grid.points() > limit {
         let wrong =
@@ -157,7 +178,7 @@ fn check(
     }
     if problems.is_empty() {
         for point in [0, grid.points() - 1] {
-            if let Err(wrong) = grid.point(point).scenario(&grid, grid.seed) {
+            if let Err(wrong) = grid.point(point).check(&grid) {
                 problems.add(file.settings.span(), format!("point {point}: {wrong}"));
             }
         }
@@ -171,13 +192,12 @@ impl Grid {
         self.goals.iter().map(|goal| goal.metric.as_str()).chain(self.repeats.metric())
     }
 
-    /// The plan with a point's values and a seed.
-    pub(crate) fn with(&self, values: &[Value], seed: u64) -> Table {
-        let mut table = self.table.clone();
+    /// The plan or experiment with a point's values.
+    pub(crate) fn with(&self, values: &[Value]) -> Table {
+        let mut table = self.base.table.clone();
         for (setting, value) in self.settings.iter().zip(values) {
             setting.apply(&mut table, value.clone());
         }
-        table.insert("seed".to_owned(), Value::Integer(seed as i64));
         table
     }
 }

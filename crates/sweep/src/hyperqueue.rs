@@ -1,5 +1,6 @@
 //! Hands a sweep's parts to HyperQueue: an array of tasks, one a part, on whatever workers its server has.
 
+use crate::grid::Grid;
 use crate::local::Progress;
 use crate::store::{Error, Store, at};
 use serde::Deserialize;
@@ -29,7 +30,7 @@ struct Submitted {
 ///
 /// # Errors
 /// There is no HyperQueue, its server is not running, or tasks failed: their messages are in the directory.
-pub fn run(store: &Store, name: &str, worker: &[OsString], progress: Progress) -> Result<(), Error> {
+pub fn run(store: &Store, grid: &Grid, worker: &[OsString], progress: Progress) -> Result<(), Error> {
     let (parts, missing) = (store.parts(), store.missing()?);
     progress(parts - missing.len() as u64, parts);
     if missing.is_empty() {
@@ -38,7 +39,7 @@ pub fn run(store: &Store, name: &str, worker: &[OsString], progress: Progress) -
     let log = store.path().join("log");
     std::fs::create_dir_all(&log).map_err(at(&log))?;
     let stderr = std::path::absolute(&log).map_err(at(&log))?.join("%{TASK_ID}.txt");
-    let job = submit(name, &array(&missing), &stderr, worker)?;
+    let job = submit(grid, &array(&missing), &stderr, worker)?;
     let mut wait = hq().args(["job", "wait", &job]).stdout(Stdio::null()).spawn().map_err(absent)?;
     let ended = loop {
         if let Some(ended) = wait.try_wait().map_err(absent)? {
@@ -74,9 +75,12 @@ fn absent(why: std::io::Error) -> Error {
     ))
 }
 
-fn submit(name: &str, array: &str, stderr: &Path, worker: &[OsString]) -> Result<String, Error> {
+fn submit(grid: &Grid, array: &str, stderr: &Path, worker: &[OsString]) -> Result<String, Error> {
     let mut command = hq();
-    command.args(["--output-mode", "json", "submit", "--name", name, "--array", array, "--crash-limit", CRASHES]);
+    command.args(["--output-mode", "json", "submit", "--name", &grid.name, "--array", array, "--crash-limit", CRASHES]);
+    if grid.is_experiment() {
+        command.args(["--cpus", "all"]);
+    }
     command.args(["--stdout", "none", "--stderr"]).arg(stderr).arg("--").args(worker);
     let output = command.output().map_err(absent)?;
     let id = serde_json::from_slice::<Submitted>(&output.stdout).ok().filter(|_| output.status.success());

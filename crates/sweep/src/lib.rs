@@ -1,10 +1,11 @@
-//! A plan simulated with many settings: a grid of points, the workers that simulate them, and the rows that they write.
+//! A plan simulated, or an experiment run, with many settings: a grid of points, the workers that do them, and the rows that they write.
 //!
 //! A directory holds one sweep. Its points are cut into parts; whoever works on a part writes its rows to a file of its own, whole or
 //! not at all. So a part is done if its file is there: that is all that resuming, several workers and several computers need.
 
 #![forbid(unsafe_code)]
 
+mod base;
 mod grid;
 mod hyperqueue;
 mod local;

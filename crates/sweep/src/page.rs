@@ -35,18 +35,19 @@ impl Mean<'_> {
 /// Figures show the mean of a point's repeats. The goals are the grid's first metrics.
 pub fn result(grid: &Grid, store: &Store, rows: &[Row]) -> ResultFile {
     let mut result = ResultFile::new(&grid.name);
-    result.machine("simulation");
-    result.setting("grid", grid.text.as_str()).setting("plan", grid.plan_text.as_str());
+    result.machine(grid.base.machine());
+    let (runs, time) = if grid.is_experiment() { ("runs", "measured_in") } else { ("simulations", "simulated_in") };
+    result.setting("grid", grid.text.as_str()).setting(grid.base.noun(), grid.base.text.as_str());
     let points = means(grid, rows);
     result.value("points", points.len() as f64, "");
-    result.value("simulations", rows.len() as f64, "");
-    result.value("simulated_in", rows.iter().map(|row| row.seconds).sum(), "s");
+    result.value(runs, rows.len() as f64, "");
+    result.value(time, rows.iter().map(|row| row.seconds).sum(), "s");
     if (points.len() as u64) < grid.points() {
         result.warn(format!("{} of {} points are done, in {}.", points.len(), grid.points(), store.path().display()));
     }
     let wrong = || rows.iter().filter_map(|row| Some((row.point, row.error.as_deref()?)));
     if let Some((point, why)) = wrong().next() {
-        result.warn(format!("{} points could not be simulated, the first of them {point}: {why}", wrong().count()));
+        result.warn(format!("{} points failed, the first of them {point}: {why}", wrong().count()));
     }
     let points: Vec<Mean> = points.into_values().collect();
     add_best(&mut result, grid, &points);

@@ -1,10 +1,9 @@
-//! A point of a grid, and what its simulations give.
+//! A point of a grid, and what its runs give.
 
 use crate::grid::Grid;
 use crate::rows::Row;
 use crate::setting::Source;
 use fairlane_policy::problem::unknown_name;
-use fairlane_sim::Scenario;
 use std::time::Instant;
 use toml::Value;
 
@@ -35,17 +34,12 @@ impl Grid {
 }
 
 impl Point {
-    /// Its plan with a seed, or why it is none.
-    pub(crate) fn scenario(&self, grid: &Grid, seed: u64) -> Result<Scenario, String> {
-        let text = grid.with(&self.values, seed).to_string();
-        Scenario::parse(&grid.plan, &text).map_err(|problems| {
-            // Lines are those of a text that nobody has.
-            let messages: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
-            messages.join("; ")
-        })
+    /// Whether its values make a plan or an experiment, or why not.
+    pub(crate) fn check(&self, grid: &Grid) -> Result<(), String> {
+        grid.base.check(&grid.with(&self.values))
     }
 
-    /// Simulates it as often as the grid asks. A plan that these values make wrong gives one row, with the reason.
+    /// Runs it as often as the grid asks. If its values are wrong, or a run fails, the last row has the reason.
     pub(crate) fn run(self, grid: &Grid) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
         let mut deciding = Vec::new();
@@ -53,9 +47,7 @@ impl Point {
             let repeat = deciding.len() as u32;
             let seed = grid.seed + u64::from(repeat);
             let started = Instant::now();
-            let outcome = self.scenario(grid, seed).and_then(|scenario| {
-                let outcome = fairlane_sim::run(&scenario).map_err(|why| why.to_string())?;
-                let metrics = outcome.result(&scenario).metrics;
+            let outcome = grid.base.run(grid.with(&self.values), seed).and_then(|metrics| {
                 match grid.needed().find(|name| !metrics.contains_key(*name)) {
                     Some(name) => Err(unknown_name("metric", name, metrics.keys().map(String::as_str))),
                     None => Ok(metrics),

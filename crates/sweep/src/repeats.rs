@@ -1,4 +1,4 @@
-//! How often a point is simulated.
+//! How often a point is run.
 
 use fairlane_report::stats;
 use serde::Deserialize;

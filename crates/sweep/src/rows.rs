@@ -1,4 +1,4 @@
-//! Rows of a sweep as Parquet: one row for each simulation, with every setting as a column.
+//! Rows of a sweep as Parquet: one row for each run, with every setting as a column.
 
 use crate::grid::Grid;
 use crate::setting::Source;
@@ -13,7 +13,7 @@ use std::fs::File;
 use std::sync::Arc;
 use toml::Value;
 
-/// One simulation of a point.
+/// One run of a point.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// The point, from 0.
@@ -28,7 +28,7 @@ pub struct Row {
     pub metrics: Vec<f64>,
     /// Seconds that it took.
     pub seconds: f64,
-    /// Why the point could not be simulated.
+    /// Why it failed.
     pub error: Option<String>,
 }
 

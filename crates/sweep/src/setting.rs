@@ -1,5 +1,6 @@
-//! A setting: a place in a plan, and the values that it takes.
+//! A setting: a place in a plan or an experiment, and the values that it takes.
 
+use crate::base::Base;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::Deserialize;
@@ -82,9 +83,9 @@ impl Source {
 }
 
 impl Setting {
-    /// A setting of a plan, or what is wrong with it.
-    pub(crate) fn new(key: &str, values: &Values, plan: &Table) -> Result<Setting, String> {
-        let path = resolve(key, plan)?;
+    /// A setting of a plan or an experiment, or what is wrong with it.
+    pub(crate) fn new(key: &str, values: &Values, base: &Base) -> Result<Setting, String> {
+        let path = resolve(key, &base.table, base.noun())?;
         let (values, unit) = match values {
             Values::List(values) => (Source::Listed(list(values)?), None),
             Values::Range(range) => (Source::Listed(range.values()?), range.unit.clone()),
@@ -104,23 +105,23 @@ impl Setting {
         tidy(distribution.draw(&mut random))
     }
 
-    /// Writes a value into a plan of the same form as the one that it was made for.
-    pub(crate) fn apply(&self, plan: &mut Table, value: Value) {
+    /// Writes a value into a table of the same form as the one that it was made for.
+    pub(crate) fn apply(&self, table: &mut Table, value: Value) {
         let value = match (&self.unit, value) {
             (Some(unit), number) => Value::String(format!("{number}{unit}")),
             (None, value) => value,
         };
         let Some((Step::Key(key), way)) = self.path.split_last() else { return };
-        if let Some(table) = follow(plan, way) {
+        if let Some(table) = follow(table, way) {
             table.insert(key.clone(), value);
         }
     }
 }
 
 /// The table at the end of a way.
-fn follow<'a>(plan: &'a mut Table, way: &[Step]) -> Option<&'a mut Table> {
-    let Some((Step::Key(first), rest)) = way.split_first() else { return Some(plan) };
-    let mut value = plan.get_mut(first)?;
+fn follow<'a>(table: &'a mut Table, way: &[Step]) -> Option<&'a mut Table> {
+    let Some((Step::Key(first), rest)) = way.split_first() else { return Some(table) };
+    let mut value = table.get_mut(first)?;
     for step in rest {
         value = match step {
             Step::Key(key) => value.get_mut(key)?,
@@ -130,31 +131,31 @@ fn follow<'a>(plan: &'a mut Table, way: &[Step]) -> Option<&'a mut Table> {
     value.as_table_mut()
 }
 
-/// Finds the place in a plan that a key such as `host.a.vif.web.weight` means. An element of an array is meant by its name or, from 0, by
+/// Finds the place in a plan or an experiment, as `noun` says, that a key such as `host.a.vif.web.weight` means. An element of an array is meant by its name or, from 0, by
 /// its number. The last key need not be there yet.
-fn resolve(key: &str, plan: &Table) -> Result<Vec<Step>, String> {
+fn resolve(key: &str, table: &Table, noun: &str) -> Result<Vec<Step>, String> {
     let mut words: Vec<&str> = key.split('.').collect();
-    let last = words.pop().filter(|last| !last.is_empty()).ok_or("a setting needs a name, such as \"fabric.delay\"")?;
+    let last = words.pop().filter(|last| !last.is_empty()).ok_or("a setting needs a name, the last word of its way")?;
     let mut path = Vec::new();
-    let whole = Value::Table(plan.clone());
+    let whole = Value::Table(table.clone());
     let mut at = &whole;
     let mut so_far = Vec::new();
     for word in words {
         at = match at {
             Value::Table(table) => {
                 path.push(Step::Key(word.to_owned()));
-                table.get(word).ok_or_else(|| missing(word, &so_far, table.keys()))?
+                table.get(word).ok_or_else(|| missing(word, &so_far, noun, table.keys()))?
             }
             Value::Array(elements) => {
                 let names =
                     || elements.iter().enumerate().map(|(index, element)| name(element).unwrap_or(index.to_string()));
                 let named = names().position(|name| name == word);
                 let index = named.or_else(|| word.parse().ok()).filter(|index| *index < elements.len());
-                let index = index.ok_or_else(|| missing(word, &so_far, names().collect::<Vec<_>>().iter()))?;
+                let index = index.ok_or_else(|| missing(word, &so_far, noun, names().collect::<Vec<_>>().iter()))?;
                 path.push(Step::Index(index));
                 &elements[index]
             }
-            _ => return Err(format!("`{}` in the plan is a value and has no `{word}`", so_far.join("."))),
+            _ => return Err(format!("`{}` in the {noun} is a value and has no `{word}`", so_far.join("."))),
         };
         so_far.push(word);
     }
@@ -172,7 +173,7 @@ fn resolve(key: &str, plan: &Table) -> Result<Vec<Step>, String> {
                 names.first().map_or("0", |name| name)
             ))
         }
-        _ => Err(format!("`{key}` is not a value: a setting is one key of the plan, such as \"fabric.delay\"")),
+        _ => Err(format!("`{key}` is not a value: a setting is one key of the {noun}, such as \"a.b\"")),
     }
 }
 
@@ -182,8 +183,8 @@ fn name(element: &Value) -> Option<String> {
     name.as_str().map(str::to_owned)
 }
 
-fn missing<'a>(word: &str, so_far: &[&str], known: impl Iterator<Item = &'a String>) -> String {
-    let place = if so_far.is_empty() { "the plan".to_owned() } else { format!("`{}` in the plan", so_far.join(".")) };
+fn missing<'a>(word: &str, so_far: &[&str], noun: &str, known: impl Iterator<Item = &'a String>) -> String {
+    let place = if so_far.is_empty() { format!("the {noun}") } else { format!("`{}` in the {noun}", so_far.join(".")) };
     let known: Vec<&str> = known.map(String::as_str).take(8).collect();
     format!("{place} has no `{word}`; it has {}", known.join(", "))
 }

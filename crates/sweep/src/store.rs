@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 /// The version of the directory.
 const SCHEMA: &str = "fairlane-sweep/1";
 
-/// Most points of a part: enough that a part takes much longer than the start of a process, where points are small.
+/// Most points of a part: enough that a part takes much longer than the start of a process, where points are small. A run of an
+/// experiment is a part.
 const PART: u64 = 64;
 
 /// Parts that a sweep has at least, if it has as many points: for progress, and for several workers.
@@ -78,9 +79,10 @@ impl Store {
     /// It is that of another sweep, of another version, or cannot be made.
     pub fn open(path: &Path, grid: &Grid) -> Result<Store, Error> {
         let points = grid.points();
-        let part = points.div_ceil(PARTS).clamp(1, PART);
+        let most = if grid.is_experiment() { 1 } else { PART };
+        let part = points.div_ceil(PARTS).clamp(1, most);
         let about =
-            About { schema: SCHEMA.to_owned(), grid: grid.text.clone(), plan: grid.plan_text.clone(), points, part };
+            About { schema: SCHEMA.to_owned(), grid: grid.text.clone(), plan: grid.base.text.clone(), points, part };
         let store = Store { path: path.to_owned(), points, part };
         let parts = store.parts_directory();
         fs::create_dir_all(&parts).map_err(at(&parts))?;
@@ -96,7 +98,7 @@ impl Store {
                 let of = match serde_json::from_slice::<About>(&text) {
                     Ok(found) if found == about => return Ok(store),
                     Ok(found) if found.schema != SCHEMA => format!("another version, {}", found.schema),
-                    Ok(_) => "another grid or plan".to_owned(),
+                    Ok(_) => "another grid, plan or experiment".to_owned(),
                     Err(_) => "another version".to_owned(),
                 };
                 Err(Error::Other { path: path.to_owned(), of })
@@ -132,7 +134,7 @@ impl Store {
         Ok((0..).zip(done).filter(|(_, done)| !done).map(|(part, _)| part).collect())
     }
 
-    /// Simulates the points of a part and writes their rows, whole or not at all.
+    /// Runs the points of a part and writes their rows, whole or not at all.
     ///
     /// # Errors
     /// The rows cannot be written.

@@ -109,9 +109,9 @@ fn a_directory_is_of_one_sweep() {
     let other = Store::open(&out, &read(directory.path()).unwrap()).unwrap_err();
     assert!(matches!(other, Error::Other { .. }), "{other}");
     assert!(
-        other
-            .to_string()
-            .ends_with("out holds the sweep of another grid or plan: choose another directory, or remove it")
+        other.to_string().ends_with(
+            "out holds the sweep of another grid, plan or experiment: choose another directory, or remove it"
+        )
     );
     fs::write(out.join("sweep.json"), "{}").unwrap();
     let other = Store::open(&out, &read(directory.path()).unwrap()).unwrap_err();
@@ -132,7 +132,7 @@ fn a_point_that_cannot_be_simulated_costs_only_itself() {
     assert_eq!(wrong("weight must be 1 to 10000, not 0"), 12);
     assert_eq!(wrong("no metric is named `requests/wait_p98`, did you mean `requests/wait_p99`?"), 24);
     let page = result(&grid, &store, &rows);
-    assert!(page.warnings[0].starts_with("36 points could not be simulated"), "{:?}", page.warnings);
+    assert!(page.warnings[0].starts_with("36 points failed"), "{:?}", page.warnings);
 }
 
 #[test]
@@ -147,6 +147,14 @@ fn mistakes_are_named_by_their_lines() {
         assert!(said.contains(expected), "{to}: {said}");
     };
     check("plan.toml", "plam.toml", "grid.toml:2: cannot read");
+    let experiment = "experiment = \"plan.toml\"\n";
+    check("plan = \"plan.toml\"\n", "", "grid.toml:1: a grid needs a plan to simulate");
+    check("plan = \"plan.toml\"\n", experiment, "grid.toml:2: an experiment needs a machine");
+    check("draws = 2", experiment, "grid.toml:4: a grid has a plan or an experiment, not both");
+    check("draws = 2", "lab = { machine = \"uml\" }", "grid.toml:4: lab says where an experiment runs");
+    let lab = "experiment = \"plan.toml\"\nlab = { machine = \"umm\" }\n";
+    check("plan = \"plan.toml\"\n", lab, "grid.toml:3: unknown variant `umm`");
+    check("plan = \"plan.toml\"\n", &lab.replace("umm", "uml"), "plan.toml:1: no key is named `seconds`");
     check("repeats = 2", "repaets = 2", "grid.toml:3: unknown field `repaets`");
     check("repeats = 2", "repeats = 0", "repeats must be 1 or more");
     check("repeats = 2", "repeats = { metric = \"a\", within = 0, most = 9 }", "repeats need within above 0");

@@ -71,7 +71,12 @@ fn mistakes_name_their_line() {
         ("rate = \"1Mbit/s\"", "", 15, "kind `constant` needs the key rate"),
         ("rate = \"1Mbit/s\"", "rate = \"0Mbit/s\"", 16, "a rate must be more than 0"),
         ("to = \"outside\"", "to = \"outside\"\nbytes = \"1KiB\"", 19, "bytes does not belong to kind `constant`"),
-        ("to = \"outside\"", "to = \"outside\"\ncongestion = \"vegas\"", 19, "unknown variant `vegas`, expected one of `reno`"),
+        (
+            "to = \"outside\"",
+            "to = \"outside\"\ncongestion = \"vegas\"",
+            19,
+            "unknown variant `vegas`, expected one of `reno`",
+        ),
         (
             "to = \"outside\"",
             "to = \"outside\"\ncongestion = \"reno\"",
