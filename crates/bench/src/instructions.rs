@@ -6,7 +6,7 @@
 
 use crate::Run;
 use crate::machine::{self, Missing};
-use crate::ovs::OpenVSwitch;
+use crate::ovs::{APART, OpenVSwitch};
 use crate::process::{self, Process};
 use crate::served::{self, COUNTED, DUMPED, SEGMENTS, To};
 use crate::testpmd::{self, BACKEND, Traffic};
@@ -240,7 +240,8 @@ fn start_testpmd(tools: &Tools, home: &Path, sockets: &[PathBuf], mode: &str) ->
 fn open_vswitch(tools: &Tools, home: &Path, sockets: &[PathBuf]) -> Result<Box<dyn Counted>> {
     let variables = tools.shown_full_bursts();
     let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, OsStr::new(value))).collect();
-    Ok(Box::new(OpenVSwitch::start_under(&tools.callgrind(home, &[]), &variables, home, sockets)?))
+    let words = [APART.map(str::to_owned).to_vec(), tools.callgrind(home, &[])].concat();
+    Ok(Box::new(OpenVSwitch::start_under(&words, &variables, home, sockets)?))
 }
 
 #[cfg(test)]

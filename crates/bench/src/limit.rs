@@ -1,12 +1,13 @@
 //! Part limit: one TCP stream from outside toward a guest that may receive 20 or 200 Mbit/s, by Fairlane's `rx_max_rate`, by a
-//! policer, and by HTB on the guest's tap.
+//! policer and by HTB on the guest's tap, and by the policer of Open vSwitch with DPDK.
 //!
-//! The sender is the kernel of a network namespace, at Fairlane's uplink or the kernel's bridge. Meanwhile it pings the guest.
-//! The policer is a token bucket of nftables at the tap's egress; `tc police` and Open vSwitch's policing are such buckets, too.
+//! The sender is the kernel of a network namespace, at Fairlane's uplink, the kernel's bridge, or Open vSwitch's own interface.
+//! Meanwhile it pings the guest. The policer is a token bucket of nftables at the tap's egress; `tc police` is such a bucket, too.
 
 use crate::backend::{Backend, Uplink};
 use crate::guest::boot_one;
-use crate::machine;
+use crate::machine::{self, Missing};
+use crate::ovs::{BRIDGE, OpenVSwitch};
 use crate::rounds::{Contestant, Figures, compete};
 use crate::{Run, at_least, at_most, process};
 use anyhow::{Context, Result, bail};
@@ -15,12 +16,16 @@ use fairlane_load::{ReceiveSpec, ping, tcp};
 use fairlane_report::{Figure, stats};
 use nix::sched::{CloneFlags, unshare};
 use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, thread};
+use std::{fs, slice, thread};
 
 const TITLE: &str = "TCP toward a limited guest: segments retransmitted";
 
 const PORT: u16 = 5001;
+
+/// Fairlane and its peers.
+const NAMES: [&str; 4] = ["fairlane", "policer", "htb", "ovs"];
 
 /// The limits, in Mbit/s.
 const LIMITS: [u64; 2] = [20, 200];
@@ -60,7 +65,7 @@ struct Stream {
 /// Missing programs or permissions, or guests that do not run.
 pub(crate) fn measure(run: &mut Run) -> Result<()> {
     if !run.machine.root {
-        return Err(machine::Missing("only root can create a bridge and taps".to_owned()).into());
+        return Err(Missing("only root can create a bridge and taps".to_owned()).into());
     }
     for (program, package) in
         [("ip", "iproute2"), ("tc", "iproute2"), ("nft", "nftables"), ("linux.uml", "user-mode-linux")]
@@ -77,7 +82,7 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
 fn measure_in_namespace(run: &mut Run) -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNET).context("cannot create a network namespace")?;
     let home = tempfile::tempdir()?;
-    run.show("limit: booting two guests".to_owned());
+    run.show("limit: booting the guests".to_owned());
     let (ours, theirs) = ([10, 0, 0, 1], [10, 0, 1, 1]);
     let socket = home.path().join("1.sock");
     let backend = Backend::start(&[(socket.clone(), mac(1))], Uplink::Tap("up0"), None)?;
@@ -96,8 +101,16 @@ fn measure_in_namespace(run: &mut Run) -> Result<()> {
     let lab_backend = fairlane_lab::Backend::Tap("tap0".to_owned());
     let theirs =
         Link { guest: boot_one(home.path(), "tapped", lab_backend, mac(2), theirs.into())?, at: theirs.into() };
+    let mut switched = match switched(home.path()) {
+        Ok(switched) => Some(switched),
+        Err(error) if error.is::<Missing>() => {
+            run.skip(&format!("limit: Open vSwitch: {error}"));
+            None
+        }
+        Err(error) => return Err(error.context("limit: Open vSwitch")),
+    };
     for (case, limit) in LIMITS.into_iter().enumerate() {
-        let contestants = vec![
+        let mut contestants = vec![
             Contestant::new("fairlane", || {
                 backend.limit_receiver(limit * 1_000_000)?;
                 stream(&ours)
@@ -111,17 +124,28 @@ fn measure_in_namespace(run: &mut Run) -> Result<()> {
                 stream(&theirs)
             }),
         ];
+        if let Some(Switched { switch, socket, link }) = &mut switched {
+            // It polls, and would disturb the others.
+            contestants.push(Contestant::new("ovs", || {
+                let (rate, burst) = bucket(limit);
+                switch.switch_mut().resume()?;
+                switch.police(socket, rate, burst)?;
+                let streamed = stream(link);
+                switch.switch_mut().suspend()?;
+                streamed
+            }));
+        }
         let streams = compete(run, &format!("limit of {limit} Mbit/s"), ROUNDS, contestants)?;
         add(run, limit, case, &streams);
     }
     run.result.figure(
         Figure::bars(TITLE)
             .caption(
-                "One stream, after three seconds to settle, for three seconds. Policer: nftables, burst of a tenth of a second. HTB: a queue of 1,000 packets.",
+                "One stream, after three seconds to settle, for three seconds. Policer: nftables, burst of a tenth of a second. HTB: a queue of 1,000 packets. OVS: its egress policer, DPDK, the same burst.",
             )
             .y("segments")
             .categories(LIMITS.map(|limit| format!("{limit} Mbit/s")))
-            .series(["fairlane", "policer", "htb"].map(|name| format!("limit_retransmitted/{name}"))),
+            .series(NAMES.map(|name| format!("limit_retransmitted/{name}"))),
     );
     for limit in LIMITS {
         let text = format!(
@@ -146,10 +170,31 @@ fn add(run: &mut Run, limit: u64, case: usize, streams: &Figures<Stream>) {
     for (what, unit, of) in figures {
         let figures = streams.map(of);
         figures.add_to(run, &format!("limit_{what}"), case, unit, |name| format!("limit_{limit}_{what}_{name}"));
-        for peer in ["policer", "htb"] {
-            run.result.metric(&format!("limit_{limit}_{what}_vs_{peer}"), &figures.ratios(peer), "");
+        for peer in &NAMES[1..] {
+            let ratios = figures.ratios(peer);
+            if !ratios.is_empty() {
+                run.result.metric(&format!("limit_{limit}_{what}_vs_{peer}"), &ratios, "");
+            }
         }
     }
+}
+
+/// A guest behind Open vSwitch.
+struct Switched {
+    switch: OpenVSwitch,
+    socket: PathBuf,
+    link: Link,
+}
+
+fn switched(home: &Path) -> Result<Switched> {
+    let socket = home.join("ovs1");
+    let mut switch = OpenVSwitch::start_under(&[], &[], home, slice::from_ref(&socket))?;
+    ip(&format!("address add 10.0.2.254/24 dev {BRIDGE}"))?;
+    ip(&format!("link set {BRIDGE} up"))?;
+    let (at, backend) = (Ipv4Addr::new(10, 0, 2, 1), fairlane_lab::Backend::VhostUser(socket.clone()));
+    let guest = boot_one(home, "switched", backend, mac(3), at)?;
+    switch.switch_mut().suspend()?;
+    Ok(Switched { switch, socket, link: Link { guest, at } })
 }
 
 fn mac(number: u8) -> [u8; 6] {
@@ -172,12 +217,17 @@ fn tool(program: &str, line: &str) -> Result<()> {
     process::output(&[&[program], &line.split(' ').collect::<Vec<_>>()[..]].concat()).map(drop)
 }
 
+/// Bytes a second, and of a tenth of a second.
+fn bucket(limit: u64) -> (u64, u64) {
+    (limit * 1_000_000 / 8, limit * 100_000 / 8)
+}
+
 /// Polices what is sent to the tap.
 fn police(limit: u64) -> Result<()> {
     lift()?;
     tool("nft", "add table netdev bench")?;
     tool("nft", "add chain netdev bench out { type filter hook egress device tap0 priority 0 ; }")?;
-    let (rate, burst) = (limit * 1_000_000 / 8, limit * 100_000 / 8);
+    let (rate, burst) = bucket(limit);
     tool("nft", &format!("add rule netdev bench out limit rate over {rate} bytes/second burst {burst} bytes drop"))
 }
 

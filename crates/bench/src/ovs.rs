@@ -17,10 +17,32 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The words that start it in a network namespace of its own: it creates taps that outlive it, but not their namespace.
+pub(crate) const APART: [&str; 2] = ["unshare", "--net"];
+
+/// Its bridge, and the interface of this name that is the host's.
+pub(crate) const BRIDGE: &str = "ovs0";
+
 /// A running switch, with its database.
 pub(crate) struct OpenVSwitch {
     switch: Process,
     _database: Process,
+    client: Client,
+}
+
+/// How its configuration is changed.
+struct Client {
+    /// `ovs-vsctl`.
+    program: String,
+    /// The database's socket.
+    socket: String,
+}
+
+impl Client {
+    fn run(&self, words: &[&str]) -> Result<String> {
+        let line = [self.program.as_str(), "--timeout=120", &format!("--db=unix:{}", self.socket)];
+        process::output(&[&line[..], words].concat()).context("configure Open vSwitch")
+    }
 }
 
 impl OpenVSwitch {
@@ -30,12 +52,13 @@ impl OpenVSwitch {
     /// Missing programs or permissions, or a switch that does not start.
     pub(crate) fn start(home: &Path, sockets: &[PathBuf], real_time: bool) -> Result<OpenVSwitch> {
         // Its main thread spins while it waits for the one that polls, so neither may be above the other.
-        let first: &[&str] = if real_time { &POLLING } else { &[] };
-        let first: Vec<String> = first.iter().map(|word| (*word).to_owned()).collect();
+        let priority: &[&str] = if real_time { &POLLING } else { &[] };
+        let first: Vec<String> = APART.iter().chain(priority).map(|word| (*word).to_owned()).collect();
         OpenVSwitch::start_under(&first, &[], home, sockets)
     }
 
-    /// As [`OpenVSwitch::start`], without priority: the words before its own start it, with these variables in its environment.
+    /// As [`OpenVSwitch::start`], without priority and in this namespace: the words before its own start it, with these variables in its
+    /// environment.
     ///
     /// # Errors
     /// As [`OpenVSwitch::start`].
@@ -53,27 +76,39 @@ impl OpenVSwitch {
             if Path::new(SWITCH).is_file() { SWITCH.into() } else { machine::find("ovs-vswitchd-dpdk", PACKAGE)? };
         let socket = home.join("db.sock").display().to_string();
         let database = database(home, &socket)?;
-        let configure = |words: &[&str]| {
-            let line = ["--timeout=120", &format!("--db=unix:{socket}")];
-            process::output(&[&[vsctl.as_str()], &line[..], words].concat()).context("configure Open vSwitch")
-        };
-        configure(&options().each_ref().map(String::as_str))?;
-        let mut switch = switch(first, variables, home, &program, &socket)?;
-        configure(&["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"])?;
+        let client = Client { program: vsctl, socket };
+        client.run(&options().each_ref().map(String::as_str))?;
+        let mut switch = switch(first, variables, home, &program, &client.socket)?;
+        client.run(&["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"])?;
         for socket in sockets {
-            let name = socket.file_name().and_then(OsStr::to_str).context("a socket has a name")?;
-            configure(&["add-port", "br0", name, "--", "set", "Interface", name, "type=dpdkvhostuser"])?;
-            let error = configure(&["get", "Interface", name, "error"])?;
+            let name = name(socket)?;
+            client.run(&["add-port", BRIDGE, name, "--", "set", "Interface", name, "type=dpdkvhostuser"])?;
+            let error = client.run(&["get", "Interface", name, "error"])?;
             ensure!(error.trim() == "[]", "Open vSwitch: {name}: {error}");
         }
         switch.ready("its ports were there", STARTUP_TIMEOUT, || sockets.iter().all(|socket| socket.exists()))?;
-        Ok(OpenVSwitch { switch, _database: database })
+        Ok(OpenVSwitch { switch, _database: database, client })
+    }
+
+    /// Polices what is sent to the port of a socket: bytes a second, and a burst of bytes.
+    ///
+    /// # Errors
+    /// It refuses.
+    pub(crate) fn police(&self, socket: &Path, rate: u64, burst: u64) -> Result<()> {
+        let (rate, burst) = (format!("other-config:cir={rate}"), format!("other-config:cbs={burst}"));
+        let qos = ["--id=@policer", "create", "qos", "type=egress-policer", &rate, &burst];
+        self.client.run(&[&["set", "port", name(socket)?, "qos=@policer", "--"], &qos[..]].concat()).map(drop)
     }
 
     /// The switch itself.
     pub(crate) fn switch_mut(&mut self) -> &mut Process {
         &mut self.switch
     }
+}
+
+/// The name of a socket's port.
+fn name(socket: &Path) -> Result<&str> {
+    socket.file_name().and_then(OsStr::to_str).context("a socket has a name")
 }
 
 /// Creates a database, starts its server, and waits for its socket.
@@ -117,9 +152,7 @@ fn switch(
     program: &Path,
     database: &str,
 ) -> Result<Process> {
-    // The switch creates taps that outlive it; in a new network namespace they are removed with it.
-    let mut words = ["unshare", "--net"].map(str::to_owned).to_vec();
-    words.extend_from_slice(first);
+    let mut words = first.to_vec();
     let database = format!("unix:{database}");
     words.extend([program.display().to_string(), database, control(home, "switch"), NO_CHDIR.to_owned()]);
     Process::start(&words, &[&environment(home), variables].concat())
