@@ -39,7 +39,10 @@ pub(crate) struct Interface {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Bridge,
-    Tap,
+    Tap {
+        /// Whether it was created for several queues.
+        has_queues: bool,
+    },
     /// A card, a part of one, or one end of a veth pair.
     Card,
 }
@@ -80,14 +83,16 @@ impl Interface {
         if text("type")? != ETHERNET {
             return None;
         }
-        let kind = match () {
-            () if place.join("bridge").exists() => Kind::Bridge,
-            () if place.join("tun_flags").exists() => Kind::Tap,
-            () => Kind::Card,
+        let hexadecimal = |text: String| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+        let kind = match text("tun_flags") {
+            _ if place.join("bridge").exists() => Kind::Bridge,
+            // IFF_MULTI_QUEUE
+            Some(flags) => Kind::Tap { has_queues: hexadecimal(flags).is_some_and(|flags| flags & 0x100 != 0) },
+            None => Kind::Card,
         };
         let master = fs::read_link(place.join("master")).ok();
         let master = master.and_then(|master| Some(master.file_name()?.to_str()?.to_owned()));
-        let flags = text("flags").and_then(|flags| u32::from_str_radix(flags.trim_start_matches("0x"), 16).ok());
+        let flags = text("flags").and_then(hexadecimal);
         // In Mbit/s; -1 if unknown.
         let speed = text("speed").and_then(|speed| speed.parse::<u64>().ok()).filter(|speed| *speed > 0);
         Some(Interface {

@@ -115,7 +115,7 @@ impl Choice {
                 format!(
                     "# A port of the bridge {bridge} (its ports now: {ports}). Make the tap at each boot, before the service: it then stays\n\
                      # in the bridge while the service is restarted.\n\
-                     #   ip tuntap add dev fl0 mode tap user fairlane && ip link set fl0 master {bridge} up\n\
+                     #   ip tuntap add dev fl0 mode tap multi_queue user fairlane && ip link set fl0 master {bridge} up\n\
                      uplink = {{ tap = \"fl0\" }}\n"
                 )
             }
@@ -127,7 +127,7 @@ impl Choice {
             Uplink::Host(card) => format!(
                 "# A tap to this host: give it an address, and route between it and {card}. For guests in the same network as {card},\n\
                  # put {card} and fl0 into a bridge, which gets the host's address.\n\
-                 #   ip tuntap add dev fl0 mode tap user fairlane && ip link set fl0 up && ip address add 10.0.0.1/24 dev fl0\n\
+                 #   ip tuntap add dev fl0 mode tap multi_queue user fairlane && ip link set fl0 up && ip address add 10.0.0.1/24 dev fl0\n\
                  uplink = {{ tap = \"fl0\" }}\n"
             ),
             Uplink::None => NO_UPLINK.to_owned(),
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(policy(spare, false).links[0].uplink, card);
         let own = vec![interface("eth0", Kind::Card, None, true)];
         assert_eq!(policy(own, false).links[0].uplink, tap);
-        let none = policy(vec![interface("fl0", Kind::Tap, None, true)], true);
+        let none = policy(vec![interface("fl0", Kind::Tap { has_queues: true }, None, true)], true);
         assert_eq!((&none.links[0].uplink, none.links[0].xen), (&fairlane_policy::Uplink::None, true));
     }
 }

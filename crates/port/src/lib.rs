@@ -9,6 +9,7 @@
 //! in one way only, by `access.rs`.
 
 mod access;
+mod bpf;
 mod burst;
 pub mod capture;
 pub mod card;

@@ -3,15 +3,20 @@
 //! A tap never pushes back by itself. `write` passes the frame to the stack at once (linux/drivers/net/tun.c,
 //! `tun_get_user`) and succeeds even if the stack then drops it, for instance because the bridge's other side is
 //! slower. For back-pressure give the tap the rate of the link behind it, with [`Paced`](crate::paced::Paced). Only if
-//! an administrator limited the tap's send buffer (TUNSETSNDBUF) are frames refused; the port is then full as well. In
-//! the other direction frames wait in the device's own queue (`txqueuelen`), where the stack drops them if we are slow.
+//! an administrator limited the tap's send buffer (TUNSETSNDBUF) are frames refused; the port is then full as well.
+//!
+//! In the other direction frames wait in the device's own queues (each of `txqueuelen`), where the stack drops them if we
+//! are slow. There are several, filled by destination, and read in turn: so what a flood for one guest costs there is
+//! that guest's, and those' whose frames share its queue.
 
 mod device;
+mod steering;
 
 use crate::vnet;
 use crate::{
     BURST, Batch, Burst, Control, Frame, Interest, Key, Poller, Put, Refusal, Room, Sink, Source, Status, Wanted,
 };
+use device::Device;
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::{self, Offload};
 use fairlane_core::sched::Budget;
@@ -33,9 +38,12 @@ const BUFFER: usize = HEADER + 65_536 + 22 + 1;
 /// Segments that one `writev` accepts; a frame of more is assembled first. 64 KiB of pages are 17.
 const SEGMENTS: usize = 32;
 
-/// An empty tap is not read again for so long: each read is a system call, and a busy worker would make one every
-/// round.
+/// An empty queue is not read again for so long, and so many times as long as there are queues if it was empty before,
+/// too: each read is a system call, and a busy worker would make one every round.
 const PAUSE: Nanos = Nanos::from_micros(4);
+
+/// The most frames that are read from a queue before the next one's turn.
+const SHARE: usize = 8;
 
 /// How long to wait after the system had no room.
 const RETRY: Nanos = Nanos::from_micros(100);
@@ -51,7 +59,7 @@ pub enum Error {
     Device(io::Error),
     /// Permission denied.
     #[error(
-        "no permission to use tap {name}: create it once with `ip tuntap add {name} mode tap user $USER`, \
+        "no permission to use tap {name}: create it once with `ip tuntap add {name} mode tap multi_queue user $USER`, \
          or run with CAP_NET_ADMIN"
     )]
     NotAllowed {
@@ -85,17 +93,18 @@ pub enum Error {
 /// An open tap. If it did not exist before it is removed when closed by all that have it, so not while the
 /// [store](crate::store) does.
 pub struct Tap {
+    /// What frames are written to: any queue.
     file: Arc<File>,
+    queues: Vec<Queue>,
+    /// The queue whose turn it is.
+    turn: usize,
+    _device: Device,
     /// Space for a burst of frames with their headers. The system allocates the memory on first use.
     buffers: Box<[u8]>,
     /// Frames read and not consumed: a ring over `buffers`.
     frames: [Waiting; BURST],
     first: usize,
     count: usize,
-    /// When to read the tap again.
-    next_read: Nanos,
-    /// It was found empty, and the poller has not reported anything since.
-    drained: bool,
     /// The worker was about to sleep until the poller reports something.
     slept: bool,
     /// When to try to write again.
@@ -103,6 +112,17 @@ pub struct Tap {
     scratch: Vec<u8>,
     refused: u64,
     status: Status,
+}
+
+/// A queue of frames from the stack.
+struct Queue {
+    file: Arc<File>,
+    /// When to read it again.
+    next_read: Nanos,
+    /// It was found empty, and the poller has not reported anything since.
+    drained: bool,
+    /// No frame was read since it was found empty.
+    idle: bool,
 }
 
 /// A frame that was read.
@@ -118,15 +138,17 @@ impl Tap {
     /// # Errors
     /// See [`Error`]: each variant says what to do.
     pub fn open(name: &str) -> Result<Tap, Error> {
-        let file = device::open(name)?;
+        let device = device::open(name)?;
+        let queue = |file: &Arc<File>| Queue { file: file.clone(), next_read: Nanos(0), drained: false, idle: false };
         Ok(Tap {
-            file,
+            file: device.queues[0].clone(),
+            queues: device.queues.iter().map(queue).collect(),
+            turn: 0,
+            _device: device,
             buffers: vec![0; BURST * BUFFER].into_boxed_slice(),
             frames: [Waiting::default(); BURST],
             first: 0,
             count: 0,
-            next_read: Nanos(0),
-            drained: false,
             slept: false,
             retry: Nanos(0),
             scratch: Vec::new(),
@@ -141,33 +163,58 @@ impl Tap {
         self.refused
     }
 
-    /// Reads until `wanted` frames wait or the tap is empty.
+    /// Reads until `wanted` frames wait or all queues are empty, from each in turn.
     fn fill(&mut self, wanted: usize, now: Nanos) {
-        if std::mem::take(&mut self.slept) && self.drained {
-            // Something else woke the worker: the poller would have reported a frame.
-            self.next_read = now + PAUSE;
+        if std::mem::take(&mut self.slept) {
+            // If something else woke the worker: the poller would have reported a frame.
+            for queue in self.queues.iter_mut().filter(|queue| queue.drained) {
+                queue.next_read = now + PAUSE;
+            }
         }
-        while self.count < wanted.min(BURST) && now >= self.next_read && self.status == Status::Up {
+        let wanted = wanted.min(BURST);
+        // Queues, one after another, that had no more.
+        let mut empty = 0;
+        while self.count < wanted && empty < self.queues.len() {
+            let has_more = self.read_queue(wanted.min(self.count + SHARE), now);
+            empty = if has_more { 0 } else { empty + 1 };
+            self.turn = (self.turn + 1) % self.queues.len();
+        }
+    }
+
+    /// Reads the queue whose turn it is until `wanted` frames wait. Returns whether it may have more.
+    fn read_queue(&mut self, wanted: usize, now: Nanos) -> bool {
+        while self.count < wanted {
+            let several = self.queues.len() as u64;
+            let queue = &mut self.queues[self.turn];
+            if now < queue.next_read || self.status != Status::Up {
+                return false;
+            }
             let place = (self.first + self.count) % BURST;
             let buffer = &mut self.buffers[place * BUFFER..][..BUFFER];
-            match (&*self.file).read(buffer) {
-                Ok(read) => match waiting(&buffer[..read]) {
-                    Ok(frame) => {
-                        self.frames[place] = frame;
-                        self.count += 1;
+            match (&*queue.file).read(buffer) {
+                Ok(read) => {
+                    queue.idle = false;
+                    match waiting(&buffer[..read]) {
+                        Ok(frame) => {
+                            self.frames[place] = frame;
+                            self.count += 1;
+                        }
+                        Err(rule) => {
+                            self.refused += 1;
+                            tracing::warn!("dropped a frame from a tap: {rule}");
+                        }
                     }
-                    Err(rule) => {
-                        self.refused += 1;
-                        tracing::warn!("dropped a frame from a tap: {rule}");
-                    }
-                },
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
-                    (self.next_read, self.drained) = (now + PAUSE, true);
+                    let pause = if queue.idle { Nanos(PAUSE.0 * several) } else { PAUSE };
+                    (queue.next_read, queue.drained, queue.idle) = (now + pause, true, true);
                     self.check_deleted(&error);
+                    return false;
                 }
             }
         }
+        true
     }
 
     /// Writes a frame directly from its sender's memory.
@@ -280,10 +327,10 @@ impl Sink for Tap {
 
 impl Control for Tap {
     fn enable_notifications(&mut self, wanted: Wanted) -> bool {
-        // The poller reports each arrival once, so the tap must be known to be empty before. If it was found empty and
+        // The poller reports each arrival once, so a queue must be known to be empty before. If it was found empty and
         // nothing was reported since, it need not be read again.
-        if wanted.frames && !self.drained {
-            self.next_read = Nanos(0);
+        if wanted.frames && self.queues.iter().any(|queue| !queue.drained) {
+            self.queues.iter_mut().filter(|queue| !queue.drained).for_each(|queue| queue.next_read = Nanos(0));
             self.fill(1, Nanos(0));
         }
         self.slept = true;
@@ -291,11 +338,14 @@ impl Control for Tap {
     }
 
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
-        poller.add(self.file.as_fd(), key, 0, Interest::Arrival)
+        let mut queues = self.queues.iter().zip(0..);
+        queues.try_for_each(|(queue, number)| poller.add(queue.file.as_fd(), key, number, Interest::Arrival))
     }
 
-    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {
-        (self.next_read, self.drained) = (Nanos(0), false);
+    fn event(&mut self, number: u32, _poller: &Poller, _now: Nanos) {
+        if let Some(queue) = self.queues.get_mut(number as usize) {
+            (queue.next_read, queue.drained) = (Nanos(0), false);
+        }
     }
 
     fn status(&self) -> Status {

@@ -21,15 +21,22 @@ fn uplink(link: &Link, host: &Host, found: &mut Vec<String>) {
     match &link.uplink {
         Uplink::None | Uplink::Wire { .. } => {}
         Uplink::Tap { name } => match host.interface(name) {
-            Some(Interface { kind: Kind::Tap, is_up: false, .. }) => {
-                warn(format!("the tap {name} is down: `ip link set {name} up`"));
+            Some(Interface { kind: Kind::Tap { has_queues }, is_up, .. }) => {
+                if !is_up {
+                    warn(format!("the tap {name} is down: `ip link set {name} up`"));
+                }
+                if !has_queues {
+                    warn(format!(
+                        "the tap {name} has one queue, in which a flood for one guest delays what is for others: create it \
+                         with `multi_queue`"
+                    ));
+                }
             }
-            Some(Interface { kind: Kind::Tap, .. }) => {}
             Some(_) => warn(format!("{name} is not a tap: name another interface, or use {{ card = \"{name}\" }}")),
             None => {
                 warn(format!(
                     "there is no tap {name} yet: it is made at the start, belongs to no bridge, and is gone at the end; \
-                     `ip tuntap add dev {name} mode tap user fairlane` makes one that stays"
+                     `ip tuntap add dev {name} mode tap multi_queue user fairlane` makes one that stays"
                 ));
                 capability(Capability::CAP_NET_ADMIN, "making it", &mut warn);
             }

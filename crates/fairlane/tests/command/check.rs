@@ -102,10 +102,12 @@ fn what_will_not_work_is_warned_of() {
     workspace.write(
         "policy.toml",
         "control = \"DIR/gone/control.sock\"\n[[link]]\nname = \"lan\"\nuplink = { card = \"eth0\" }\n\
-         [[link]]\nname = \"far\"\nuplink = { xdp = \"eth7\" }\n[[link]]\nname = \"own\"\nuplink = { tap = \"fl0\" }\n",
+         [[link]]\nname = \"far\"\nuplink = { xdp = \"eth7\" }\n[[link]]\nname = \"own\"\nuplink = { tap = \"fl0\" }\n\
+         [[link]]\nname = \"old\"\nuplink = { tap = \"fl9\" }\n",
     );
     let fairlane = env!("CARGO_BIN_EXE_fairlane");
-    let check = format!("setpriv --bounding-set=-net_raw {fairlane} check policy.toml");
+    let check =
+        format!("ip tuntap add dev fl9 mode tap && setpriv --bounding-set=-net_raw {fairlane} check policy.toml");
     let Some(outcome) = on_host(&workspace, &check) else { return };
     assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
     for warning in [
@@ -113,6 +115,8 @@ fn what_will_not_work_is_warned_of() {
         "link lan: opening it takes CAP_NET_RAW, which this user does not have; fairlane.service has it",
         "link far: there is no interface eth7: the backend does not start without it",
         "link own: there is no tap fl0 yet: ",
+        "link old: the tap fl9 is down: ",
+        "link old: the tap fl9 has one queue, ",
         "control: there is no directory DIR/gone: make it",
     ] {
         assert!(outcome.out.contains(&format!("\nwarning: {warning}")), "{warning}\n{}", outcome.out);
@@ -123,8 +127,9 @@ fn what_will_not_work_is_warned_of() {
 fn a_policy_for_this_host_is_written_once_and_works() {
     let workspace = Workspace::new();
     let fairlane = env!("CARGO_BIN_EXE_fairlane");
-    let make =
-        format!("ip tuntap add dev fl0 mode tap && ip link set fl0 master br0 up && {fairlane} check policy.toml");
+    let make = format!(
+        "ip tuntap add dev fl0 mode tap multi_queue && ip link set fl0 master br0 up && {fairlane} check policy.toml"
+    );
     let Some(outcome) = on_host(&workspace, &format!("{fairlane} init policy.toml && {make}")) else { return };
     assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
     assert!(outcome.out.starts_with("policy.toml: guests reach the bridge br0 by the tap fl0\n"), "{}", outcome.out);

@@ -219,7 +219,7 @@ fn host() -> Result<Namespace, Error> {
     for step in [
         "link add br0 type bridge",
         "link add eth0 type veth peer name far0",
-        "tuntap add dev fl0 mode tap",
+        "tuntap add dev fl0 mode tap multi_queue",
         "link set eth0 master br0 up",
         "link set far0 up",
         "link set fl0 master br0 up",

@@ -71,7 +71,7 @@ fn shares(guest: &GuestPlan) -> String {
 pub(super) fn link_by_tap(host: &Agent, topology: &Topology) -> Result<String, Error> {
     let tap = wiring::vif(1);
     // Created here and not by the daemon, it stays in the bridge if the daemon restarts.
-    wiring::ip(host, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
+    wiring::ip(host, &format!("tuntap add {tap} mode tap vnet_hdr multi_queue"))?;
     Ok(link(topology, &format!("tap = \"{tap}\"")))
 }
 

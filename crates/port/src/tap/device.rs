@@ -1,21 +1,69 @@
 //! Opening /dev/net/tun and setting its interface up (linux/if_tun.h).
 
-use super::{Error, HEADER};
+use super::{Error, HEADER, steering};
 use crate::interface::{self, Interfaces, check};
 use crate::store;
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Arc;
+
+/// Queues of a tap.
+pub(super) const QUEUES: usize = 16;
 
 /// What is read and written: frames with virtio's header.
 const FLAGS: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
 
-/// Opens a tap's descriptor, or goes on with that of the former process: non-blocking, with virtio's header and all
-/// offloads, and with its interface set up. Frames that arrived between the two wait in it.
-pub(super) fn open(name: &str) -> Result<Arc<File>, Error> {
+/// An open tap.
+pub(super) struct Device {
+    /// A descriptor for each of its queues. The first is the only one if the interface was created with one queue.
+    pub queues: Vec<Arc<File>>,
+    _lock: Arc<UnixListener>,
+}
+
+/// Opens a tap's descriptors, or goes on with those of the former process: non-blocking, with virtio's header and all
+/// offloads, and with its interface set up. Frames that arrived between the two wait in them.
+pub(super) fn open(name: &str) -> Result<Device, Error> {
     let request = interface::request(name).ok_or_else(|| Error::Name(name.into()))?;
-    let tap = store::file(&format!("tap {name}"), |tap| is_of(tap, request), || attach(name, request))?;
+    let lock = lock(name)?;
+    let queue = |entry: &str, flags| store::file(entry, |tap| is_of(tap, request), || attach(name, request, flags));
+    let entry = format!("tap {name}");
+    let several = FLAGS | libc::IFF_MULTI_QUEUE;
+    let tap = queue(&entry, several).or_else(|error| match error {
+        // An interface that was created with one queue has no more.
+        Error::Step { ref error, .. } if error.raw_os_error() == Some(libc::EINVAL) => queue(&entry, FLAGS),
+        error => Err(error),
+    })?;
+    let mut queues = vec![tap.clone()];
+    if flags(&tap, request).is_some_and(|flags| flags & libc::IFF_MULTI_QUEUE != 0) {
+        for number in 1..QUEUES {
+            queues.push(queue(&format!("{entry} {number}"), several)?);
+        }
+        if let Err(error) = steering::by_destination(&tap) {
+            tracing::info!(tap = name, %error, "frames are not steered by destination: a flood may delay frames for other guests");
+        }
+    }
+    set_up(name, request, &tap)?;
+    Ok(Device { queues, _lock: lock })
+}
+
+/// Keeps other processes from the interface: the kernel lets several attach queues to it.
+fn lock(name: &str) -> Result<Arc<UnixListener>, Error> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::AddrInUse => Error::Busy { name: name.into() },
+        _ => Error::Step { name: name.into(), step: "bind", error },
+    };
+    store::named_listener(&format!("tap {name} lock"), || {
+        let address = SocketAddr::from_abstract_name(format!("fairlane tap {name}")).map_err(failed)?;
+        UnixListener::bind_addr(&address).map_err(failed)
+    })
+}
+
+/// Sets the format of frames, the offloads, and the interface up.
+fn set_up(name: &str, request: libc::ifreq, tap: &File) -> Result<(), Error> {
     let fd = tap.as_raw_fd();
     let failed = |step| move |error| Error::Step { name: name.into(), step, error };
     let size = HEADER as libc::c_int;
@@ -33,16 +81,15 @@ pub(super) fn open(name: &str) -> Result<Arc<File>, Error> {
     control.set_up(request).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => Error::Down { name: name.into() },
         _ => failed("SIOCSIFFLAGS")(error),
-    })?;
-    Ok(tap)
+    })
 }
 
 /// Opens a descriptor, and attaches it to the interface.
-fn attach(name: &str, mut request: libc::ifreq) -> Result<File, Error> {
+fn attach(name: &str, mut request: libc::ifreq, flags: libc::c_int) -> Result<File, Error> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
     let tap = options.open("/dev/net/tun").map_err(Error::Device)?;
-    request.ifr_ifru.ifru_flags = FLAGS as libc::c_short;
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes an ifreq, which `request` is.
     let attached = check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) });
     attached.map_err(|error| match error.raw_os_error() {
@@ -55,10 +102,15 @@ fn attach(name: &str, mut request: libc::ifreq) -> Result<File, Error> {
 
 /// Whether a descriptor is attached to this interface, as [`attach`] does.
 fn is_of(tap: &File, request: libc::ifreq) -> bool {
+    flags(tap, request).is_some_and(|flags| flags & FLAGS == FLAGS)
+}
+
+/// The flags of a descriptor, if it is attached to this interface.
+fn flags(tap: &File, request: libc::ifreq) -> Option<libc::c_int> {
     let mut present = request;
     // SAFETY: TUNGETIFF writes an ifreq, which `present` is. Other kinds of descriptors refuse it.
     let known = check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNGETIFF as _, &raw mut present) });
     // SAFETY: the call wrote flags there.
     let flags = unsafe { present.ifr_ifru.ifru_flags };
-    known.is_ok() && present.ifr_name == request.ifr_name && libc::c_int::from(flags) & FLAGS == FLAGS
+    (known.is_ok() && present.ifr_name == request.ifr_name).then_some(flags.into())
 }

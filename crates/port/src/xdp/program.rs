@@ -1,18 +1,17 @@
 //! The program that the kernel runs for each frame that the card receives. It gives guests' frames to the socket of
 //! their queue and leaves the host's to the host.
 //!
-//! It is a dozen instructions, so it is written here and loaded with four calls of bpf(2), instead of by a library that
-//! would bring a loader of object files (aya), or libbpf. It is attached by a link, which the kernel removes with the
-//! last descriptor of it: when the port is closed, and also if this process is killed.
+//! It is attached by a link, which the kernel removes with the last descriptor of it: when the port is closed, and also if
+//! this process is killed.
 
+use crate::bpf::{self, COPY, EXIT, Instruction, bpf, open, to_from};
 use std::ffi::c_long;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Commands and numbers of linux/bpf.h.
 const MAP_CREATE: c_long = 0;
 const MAP_UPDATE_ELEM: c_long = 2;
-const PROG_LOAD: c_long = 5;
 const LINK_CREATE: c_long = 28;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
@@ -49,38 +48,11 @@ struct MapUpdate {
 }
 
 #[repr(C)]
-struct ProgLoad {
-    prog_type: u32,
-    instructions: u32,
-    start: u64,
-    license: u64,
-}
-
-#[repr(C)]
 struct LinkCreate {
     program: u32,
     interface: u32,
     attach_type: u32,
     flags: u32,
-}
-
-/// Makes a call of bpf(2).
-///
-/// # Safety
-/// Addresses in `attributes` are of memory that the command may read.
-unsafe fn bpf<T>(command: c_long, attributes: &T) -> io::Result<c_long> {
-    // SAFETY: the call reads so many bytes of `attributes`, and what the caller guarantees.
-    let done = unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attributes, size_of::<T>()) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
-}
-
-/// As [`bpf`], for commands that open something.
-///
-/// # Safety
-/// As [`bpf`].
-unsafe fn open<T>(command: c_long, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's; and the descriptor was just opened and has no other owner.
-    unsafe { Ok(OwnedFd::from_raw_fd(bpf(command, attributes)? as i32)) }
 }
 
 /// A running program, and the map with the sockets that it gives frames to.
@@ -105,15 +77,7 @@ impl Program {
         // SAFETY: it has no address.
         let sockets = unsafe { open(MAP_CREATE, &map) }.map_err(|error| ("BPF_MAP_CREATE", error))?;
         let code = instructions(address, sockets.as_raw_fd());
-        let license = c"Dual MIT/GPL";
-        let load = ProgLoad {
-            prog_type: PROG_TYPE_XDP,
-            instructions: code.len() as u32,
-            start: code.as_ptr() as u64,
-            license: license.as_ptr() as u64,
-        };
-        // SAFETY: the code has so many instructions, and the licence ends with a zero.
-        let program = unsafe { open(PROG_LOAD, &load) }.map_err(|error| ("BPF_PROG_LOAD", error))?;
+        let program = bpf::load(PROG_TYPE_XDP, &code).map_err(|error| ("BPF_PROG_LOAD", error))?;
         let link = LinkCreate {
             program: program.as_raw_fd() as u32,
             interface: interface as u32,
@@ -138,11 +102,6 @@ impl Program {
     }
 }
 
-/// An instruction (Documentation/bpf/standardization/instruction-set.rst): code, registers (source and destination),
-/// offset, constant.
-#[repr(C)]
-struct Instruction(u8, u8, i16, i32);
-
 /// The program. Register 1 is the context (`struct xdp_md`), 2 and 3 are the frame's begin and end.
 ///
 /// Frames to a group address are left to the host as well: a packet socket has copies of them. Those to the card's own
@@ -153,10 +112,8 @@ fn instructions(address: [u8; 6], sockets: i32) -> [Instruction; 19] {
     const LOAD_WORD: u8 = 0x61;
     const LOAD_MAP: u8 = 0x18;
     const MOVE: u8 = 0xb7;
-    const COPY: u8 = 0xbf;
     const ADD: u8 = 0x07;
     const CALL: u8 = 0x85;
-    const EXIT: u8 = 0x95;
     const IF_ABOVE: u8 = 0x2d;
     const IF_BITS: u8 = 0x45;
     const IF_WORD_DIFFERS: u8 = 0x56;
@@ -167,8 +124,6 @@ fn instructions(address: [u8; 6], sockets: i32) -> [Instruction; 19] {
     const QUEUE: i16 = 16;
     let [a, b, c, d, e, f] = address;
     let (first, last) = (i32::from_ne_bytes([a, b, c, d]), i32::from(u16::from_ne_bytes([e, f])));
-    // Registers: where to, and from.
-    let to_from = |to: u8, from: u8| from << 4 | to;
     [
         Instruction(LOAD_WORD, to_from(2, 1), BEGIN, 0),
         Instruction(LOAD_WORD, to_from(3, 1), END, 0),
