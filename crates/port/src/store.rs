@@ -69,6 +69,15 @@ impl Stored for Keeper {
     }
 }
 
+/// Several files of one name.
+pub(crate) struct Files(pub Vec<File>);
+
+impl Stored for Files {
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.0.iter().map(File::as_fd).collect()
+    }
+}
+
 impl<T: AsFd + Send + Sync> Stored for T {
     fn fds(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.as_fd()]
@@ -123,16 +132,20 @@ pub fn keeper(name: &str) -> io::Result<Option<(Arc<Keeper>, Option<Kept>)>> {
     Ok(Some((keeper, kept)))
 }
 
-/// A file of this name: the one that the former process had, if it is still the right one, or else a new one.
+/// The files of this name: those that the former process had, in any order, if all are still right, or else new ones.
 ///
 /// # Errors
 /// That of `open`.
-pub(crate) fn file<E>(
+pub(crate) fn files<E>(
     name: &str,
-    is_right: impl FnOnce(&File) -> bool,
-    open: impl FnOnce() -> Result<File, E>,
-) -> Result<Arc<File>, E> {
-    one(name, Place::Nowhere, is_right, open)
+    is_right: impl Fn(&File) -> bool,
+    open: impl FnOnce() -> Result<Vec<File>, E>,
+) -> Result<Arc<Files>, E> {
+    let kept = |fds: Vec<OwnedFd>| {
+        let files: Vec<File> = fds.into_iter().map(File::from).collect();
+        (!files.is_empty() && files.iter().all(&is_right)).then_some(Files(files))
+    };
+    held(name, Place::Nowhere, kept, || open().map(Files))
 }
 
 /// The socket that listens at a path: the one that the former process gave, or else a new one.
@@ -143,7 +156,7 @@ pub fn listener<L, E>(path: &Path, open: impl FnOnce() -> Result<L, E>) -> Resul
 where
     L: AsFd + From<OwnedFd> + Send + Sync + 'static,
 {
-    one(&format!("{SOCKET}{}", path.display()), Place::Here, |_| true, open)
+    named_listener(&format!("{SOCKET}{}", path.display()), open)
 }
 
 /// The same of a socket without a path.
@@ -154,22 +167,19 @@ pub fn named_listener<L, E>(name: &str, open: impl FnOnce() -> Result<L, E>) -> 
 where
     L: AsFd + From<OwnedFd> + Send + Sync + 'static,
 {
-    one(name, Place::Here, |_| true, open)
+    held(name, Place::Here, |fds| fds.into_iter().map(L::from).next(), open)
 }
 
-/// One descriptor of a name: the former process's, or else a new one, whose place is `new`.
-fn one<T, E>(
+/// What has a name: made of the former process's descriptors, or else new, and its place is `new`.
+fn held<T: Stored + 'static, E>(
     name: &str,
     new: Place,
-    is_right: impl FnOnce(&T) -> bool,
+    keep: impl FnOnce(Vec<OwnedFd>) -> Option<T>,
     open: impl FnOnce() -> Result<T, E>,
-) -> Result<Arc<T>, E>
-where
-    T: AsFd + From<OwnedFd> + Send + Sync + 'static,
-{
+) -> Result<Arc<T>, E> {
     let Some(mut store) = store() else { return open().map(Arc::new) };
     let Passed { fds, place } = store.passed.remove(name).unwrap_or(Passed { fds: Vec::new(), place: new });
-    let kept = fds.into_iter().map(T::from).next().filter(is_right);
+    let kept = keep(fds);
     if kept.is_none() {
         store.leave(name, place);
     }

@@ -27,7 +27,6 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
 
 /// The tap's form of virtio's header: without `num_buffers`.
 const HEADER: usize = 10;
@@ -93,12 +92,10 @@ pub enum Error {
 /// An open tap. If it did not exist before it is removed when closed by all that have it, so not while the
 /// [store](crate::store) does.
 pub struct Tap {
-    /// What frames are written to: any queue.
-    file: Arc<File>,
+    device: Device,
+    /// What is known of each of its queues, and whose turn it is.
     queues: Vec<Queue>,
-    /// The queue whose turn it is.
     turn: usize,
-    _device: Device,
     /// Space for a burst of frames with their headers. The system allocates the memory on first use.
     buffers: Box<[u8]>,
     /// Frames read and not consumed: a ring over `buffers`.
@@ -114,9 +111,9 @@ pub struct Tap {
     status: Status,
 }
 
-/// A queue of frames from the stack.
+/// What is known of a queue of frames from the stack.
+#[derive(Clone, Default)]
 struct Queue {
-    file: Arc<File>,
     /// When to read it again.
     next_read: Nanos,
     /// It was found empty, and the poller has not reported anything since.
@@ -139,12 +136,10 @@ impl Tap {
     /// See [`Error`]: each variant says what to do.
     pub fn open(name: &str) -> Result<Tap, Error> {
         let device = device::open(name)?;
-        let queue = |file: &Arc<File>| Queue { file: file.clone(), next_read: Nanos(0), drained: false, idle: false };
         Ok(Tap {
-            file: device.queues[0].clone(),
-            queues: device.queues.iter().map(queue).collect(),
+            queues: vec![Queue::default(); device.queues().len()],
+            device,
             turn: 0,
-            _device: device,
             buffers: vec![0; BURST * BUFFER].into_boxed_slice(),
             frames: [Waiting::default(); BURST],
             first: 0,
@@ -167,8 +162,9 @@ impl Tap {
     fn fill(&mut self, wanted: usize, now: Nanos) {
         if std::mem::take(&mut self.slept) {
             // If something else woke the worker: the poller would have reported a frame.
+            let pause = self.pause();
             for queue in self.queues.iter_mut().filter(|queue| queue.drained) {
-                queue.next_read = now + PAUSE;
+                queue.next_read = now + pause;
             }
         }
         let wanted = wanted.min(BURST);
@@ -181,17 +177,27 @@ impl Tap {
         }
     }
 
+    /// How long a queue is not read in which nothing arrived.
+    fn pause(&self) -> Nanos {
+        Nanos(PAUSE.0 * self.queues.len() as u64)
+    }
+
+    /// What frames are written to: any queue.
+    fn file(&self) -> &File {
+        &self.device.queues()[0]
+    }
+
     /// Reads the queue whose turn it is until `wanted` frames wait. Returns whether it may have more.
     fn read_queue(&mut self, wanted: usize, now: Nanos) -> bool {
         while self.count < wanted {
-            let several = self.queues.len() as u64;
+            let pause = self.pause();
             let queue = &mut self.queues[self.turn];
             if now < queue.next_read || self.status != Status::Up {
                 return false;
             }
             let place = (self.first + self.count) % BURST;
             let buffer = &mut self.buffers[place * BUFFER..][..BUFFER];
-            match (&*queue.file).read(buffer) {
+            match (&self.device.queues()[self.turn]).read(buffer) {
                 Ok(read) => {
                     queue.idle = false;
                     match waiting(&buffer[..read]) {
@@ -207,7 +213,7 @@ impl Tap {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
-                    let pause = if queue.idle { Nanos(PAUSE.0 * several) } else { PAUSE };
+                    let pause = if queue.idle { pause } else { PAUSE };
                     (queue.next_read, queue.drained, queue.idle) = (now + pause, true, true);
                     self.check_deleted(&error);
                     return false;
@@ -225,7 +231,7 @@ impl Tap {
             self.scratch.clear();
             self.scratch.extend_from_slice(&header[..HEADER]);
             frame.read(&mut self.scratch);
-            return (&*self.file).write(&self.scratch).map(drop);
+            return self.file().write(&self.scratch).map(drop);
         }
         let vector = |start: *const u8, len: usize| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
         let mut vectors = [const { MaybeUninit::uninit() }; 2 + SEGMENTS];
@@ -237,7 +243,7 @@ impl Tap {
         let count = (2 + segments.len()) as libc::c_int;
         // SAFETY: the first `count` vectors are set and readable: the header and head are ours, and the segments are
         // readable as long as the frame lives. The kernel only reads them, once.
-        let written = unsafe { libc::writev(self.file.as_raw_fd(), vectors.as_ptr().cast(), count) };
+        let written = unsafe { libc::writev(self.file().as_raw_fd(), vectors.as_ptr().cast(), count) };
         if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
@@ -338,8 +344,8 @@ impl Control for Tap {
     }
 
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
-        let mut queues = self.queues.iter().zip(0..);
-        queues.try_for_each(|(queue, number)| poller.add(queue.file.as_fd(), key, number, Interest::Arrival))
+        let mut queues = self.device.queues().iter().zip(0..);
+        queues.try_for_each(|(queue, number)| poller.add(queue.as_fd(), key, number, Interest::Arrival))
     }
 
     fn event(&mut self, number: u32, _poller: &Poller, _now: Nanos) {

@@ -3,6 +3,7 @@
 
 use crate::daemon::{Daemon, write_policy};
 use nix::cmsg_space;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recv, recvmsg};
 use nix::unistd::close;
@@ -18,8 +19,8 @@ use std::time::Duration;
 /// The first descriptor that is passed to a service (SD_LISTEN_FDS_START).
 const FIRST: usize = 3;
 
-/// Where descriptors are put out of the way of each other: no process here has that many.
-const ASIDE: usize = 200;
+/// From where on it holds descriptors: no process here has that many.
+const HELD: RawFd = 300;
 
 /// A manager with a service that runs.
 pub(crate) struct Manager {
@@ -82,8 +83,9 @@ impl Manager {
         self.receive();
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         let is_full = |fd: RawFd| recv(fd, &mut [0], flags).is_ok();
+        let vifs: Vec<&(String, RawFd)> = self.held.iter().filter(|(name, _)| name.starts_with("vif ")).collect();
         // A vif's two descriptors are the ends of one keeper.
-        for ends in self.held.chunks(2) {
+        for ends in vifs.chunks(2) {
             while !ends.iter().any(|(_, fd)| is_full(*fd)) {
                 sleep(Duration::from_millis(1));
             }
@@ -92,7 +94,7 @@ impl Manager {
 
     /// Receives what was stored and removed.
     fn receive(&mut self) {
-        let (mut bytes, mut control) = ([0; 512], cmsg_space!([RawFd; 8]));
+        let (mut bytes, mut control) = ([0; 512], cmsg_space!([RawFd; 32]));
         loop {
             let mut parts = [IoSliceMut::new(&mut bytes)];
             let flags = MsgFlags::empty();
@@ -111,7 +113,7 @@ impl Manager {
             self.main = main.map(|main| main.parse().expect("a number")).or(self.main);
             if text.contains("FDSTORE=1\n") {
                 assert!(text.contains("FDPOLL=0\n"), "systemd would close it: {text}");
-                self.held.extend(fds.into_iter().map(|fd| (name.clone(), fd)));
+                self.held.extend(fds.into_iter().map(|fd| (name.clone(), moved(fd))));
             } else if text.contains("FDSTOREREMOVE=1\n") {
                 let (gone, rest) = self.held.drain(..).partition(|(held, _)| *held == name);
                 self.held = rest;
@@ -132,17 +134,25 @@ fn close_all(held: Vec<(String, RawFd)>) {
     held.into_iter().for_each(|(_, fd)| close(fd).expect("a descriptor"));
 }
 
+/// The same descriptor where it is out of the way of those that a service is to have. Processes inherit it.
+fn moved(fd: RawFd) -> RawFd {
+    let moved = fcntl(fd, FcntlArg::F_DUPFD(HELD)).expect("a descriptor");
+    close(fd).expect("a descriptor");
+    moved
+}
+
 /// A command to which the arguments of the program are still to be added, with these descriptors.
 fn command(directory: &Path, held: &[(String, RawFd)]) -> Command {
-    let (mut aside, mut place) = (String::new(), String::new());
+    let (mut place, mut close) = (String::new(), String::new());
     for (number, (_, fd)) in held.iter().enumerate() {
-        write!(aside, " {}<&{fd}-", ASIDE + number).expect("text");
-        write!(place, " {}<&{}-", FIRST + number, ASIDE + number).expect("text");
+        write!(place, " {}<&{fd}", FIRST + number).expect("text");
+        // Afterwards: bash keeps copies of what it closes, from 10 on.
+        write!(close, " {fd}<&-").expect("text");
     }
     let names: Vec<&str> = held.iter().map(|(name, _)| name.as_str()).collect();
     // Plain sh knows descriptors of one digit only.
     let mut command = Command::new("bash");
-    command.args(["-c", &format!("exec{aside}; exec{place}; LISTEN_PID=$$ exec \"$0\" \"$@\"")]);
+    command.args(["-c", &format!("exec{place}; exec{close}; LISTEN_PID=$$ exec \"$0\" \"$@\"")]);
     command.arg(env!("CARGO_BIN_EXE_fairlane")).env("NOTIFY_SOCKET", directory.join("notify"));
     if !names.is_empty() {
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));

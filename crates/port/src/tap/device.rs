@@ -2,7 +2,7 @@
 
 use super::{Error, HEADER, steering};
 use crate::interface::{self, Interfaces, check};
-use crate::store;
+use crate::store::{self, Files};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -19,9 +19,16 @@ const FLAGS: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
 
 /// An open tap.
 pub(super) struct Device {
-    /// A descriptor for each of its queues. The first is the only one if the interface was created with one queue.
-    pub queues: Vec<Arc<File>>,
+    queues: Arc<Files>,
     _lock: Arc<UnixListener>,
+}
+
+impl Device {
+    /// A descriptor for each of its queues: one, if the interface was created with one.
+    #[inline]
+    pub(super) fn queues(&self) -> &[File] {
+        &self.queues.0
+    }
 }
 
 /// Opens a tap's descriptors, or goes on with those of the former process: non-blocking, with virtio's header and all
@@ -29,25 +36,26 @@ pub(super) struct Device {
 pub(super) fn open(name: &str) -> Result<Device, Error> {
     let request = interface::request(name).ok_or_else(|| Error::Name(name.into()))?;
     let lock = lock(name)?;
-    let queue = |entry: &str, flags| store::file(entry, |tap| is_of(tap, request), || attach(name, request, flags));
-    let entry = format!("tap {name}");
-    let several = FLAGS | libc::IFF_MULTI_QUEUE;
-    let tap = queue(&entry, several).or_else(|error| match error {
-        // An interface that was created with one queue has no more.
-        Error::Step { ref error, .. } if error.raw_os_error() == Some(libc::EINVAL) => queue(&entry, FLAGS),
-        error => Err(error),
-    })?;
-    let mut queues = vec![tap.clone()];
-    if flags(&tap, request).is_some_and(|flags| flags & libc::IFF_MULTI_QUEUE != 0) {
-        for number in 1..QUEUES {
-            queues.push(queue(&format!("{entry} {number}"), several)?);
-        }
-        if let Err(error) = steering::by_destination(&tap) {
-            tracing::info!(tap = name, %error, "frames are not steered by destination: a flood may delay frames for other guests");
-        }
-    }
-    set_up(name, request, &tap)?;
+    let is_right = |tap: &File| is_of(tap, request);
+    let queues = store::files(&format!("tap {name}"), is_right, || attach_all(name, request))?;
+    set_up(name, request, &queues.0[0])?;
     Ok(Device { queues, _lock: lock })
+}
+
+/// Attaches all queues.
+fn attach_all(name: &str, request: libc::ifreq) -> Result<Vec<File>, Error> {
+    let several = || (0..QUEUES).map(|_| attach(name, request, FLAGS | libc::IFF_MULTI_QUEUE)).collect();
+    let queues: Vec<File> = match several() {
+        // An interface that was created with one queue has no more.
+        Err(Error::Step { error, .. }) if error.raw_os_error() == Some(libc::EINVAL) => {
+            return Ok(vec![attach(name, request, FLAGS)?]);
+        }
+        queues => queues?,
+    };
+    if let Err(error) = steering::by_destination(&queues[0]) {
+        tracing::info!(tap = name, %error, "frames are not steered by destination: a flood may delay frames for other guests");
+    }
+    Ok(queues)
 }
 
 /// Keeps other processes from the interface: the kernel lets several attach queues to it.
@@ -102,15 +110,10 @@ fn attach(name: &str, mut request: libc::ifreq, flags: libc::c_int) -> Result<Fi
 
 /// Whether a descriptor is attached to this interface, as [`attach`] does.
 fn is_of(tap: &File, request: libc::ifreq) -> bool {
-    flags(tap, request).is_some_and(|flags| flags & FLAGS == FLAGS)
-}
-
-/// The flags of a descriptor, if it is attached to this interface.
-fn flags(tap: &File, request: libc::ifreq) -> Option<libc::c_int> {
     let mut present = request;
     // SAFETY: TUNGETIFF writes an ifreq, which `present` is. Other kinds of descriptors refuse it.
     let known = check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNGETIFF as _, &raw mut present) });
     // SAFETY: the call wrote flags there.
     let flags = unsafe { present.ifr_ifru.ifru_flags };
-    (known.is_ok() && present.ifr_name == request.ifr_name).then_some(flags.into())
+    known.is_ok() && present.ifr_name == request.ifr_name && libc::c_int::from(flags) & FLAGS == FLAGS
 }
