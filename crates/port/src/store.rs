@@ -157,6 +157,19 @@ where
     one(name, Place::Here, |_| true, open)
 }
 
+/// Descriptors of this name: those that the former process had, if `kept` makes something of them, which come in any order; or else
+/// new ones.
+///
+/// # Errors
+/// That of `open`.
+pub(crate) fn several<T: Stored + 'static, E>(
+    name: &str,
+    kept: impl FnOnce(Vec<OwnedFd>) -> Option<T>,
+    open: impl FnOnce() -> Result<T, E>,
+) -> Result<Arc<T>, E> {
+    some(name, Place::Nowhere, kept, open)
+}
+
 /// One descriptor of a name: the former process's, or else a new one, whose place is `new`.
 fn one<T, E>(
     name: &str,
@@ -167,9 +180,19 @@ fn one<T, E>(
 where
     T: AsFd + From<OwnedFd> + Send + Sync + 'static,
 {
+    some(name, new, |fds| fds.into_iter().map(T::from).next().filter(is_right), open)
+}
+
+/// The same of any number.
+fn some<T: Stored + 'static, E>(
+    name: &str,
+    new: Place,
+    kept: impl FnOnce(Vec<OwnedFd>) -> Option<T>,
+    open: impl FnOnce() -> Result<T, E>,
+) -> Result<Arc<T>, E> {
     let Some(mut store) = store() else { return open().map(Arc::new) };
     let Passed { fds, place } = store.passed.remove(name).unwrap_or(Passed { fds: Vec::new(), place: new });
-    let kept = fds.into_iter().map(T::from).next().filter(is_right);
+    let kept = kept(fds);
     if kept.is_none() {
         store.leave(name, place);
     }
