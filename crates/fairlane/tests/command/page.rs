@@ -85,6 +85,10 @@ fn the_page_shows_what_the_backend_says() {
 
     wait_for("a frame that waits for more than a second", || state(&vif(&snapshot(), "slow")).contains("not served"));
     assert!(workspace.ctl("show").out.contains("up, not served for "));
+    wait_for("the reason from the doctor", || {
+        let found = workspace.run("doctor --seconds 0.1 --json --control DIR/control.sock").out;
+        found.contains("vif slow is up, not served for ") && found.contains("its max_rate holds it back")
+    });
 
     // The same moment on the page and from the server.
     let mut pair = None;
