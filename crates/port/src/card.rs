@@ -19,7 +19,7 @@
 //! and not to the host: to connect the two, use a tap in a bridge, or give the host a veth pair or a macvlan of the
 //! card.
 //!
-//! The next process gets both sockets, with what waits in their rings ([`sockets`]).
+//! The next process gets both sockets, with what waits in their rings (`card/sockets.rs`).
 
 pub(crate) mod open;
 pub(crate) mod receive;

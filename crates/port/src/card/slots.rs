@@ -4,7 +4,7 @@
 //! A process that goes on with another one's ring must find the kernel's place in it, which the kernel does not tell. The first
 //! slot that waits is known by its status. For a ring in which none waits there is a [`Place`], which its owner keeps right: a
 //! status and the place are stored one after the other, and in the order in which what a process leaves that is killed between the
-//! two is right as well.
+//! two is right as well. Only of a full ring of received frames a burst may then come last that should be first.
 
 use crate::map::Map;
 use std::io;
