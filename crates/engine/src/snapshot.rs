@@ -185,9 +185,14 @@ pub struct VifState {
 }
 
 impl VifState {
-    /// Whether it has a share of its link, or would have: its next frame has waited for a second.
+    /// For how long it is not served, in nanoseconds: its next frame has waited for a second or more.
+    pub fn not_served(&self) -> Option<u64> {
+        Some(self.unserved).filter(|nanos| *nanos >= SECOND)
+    }
+
+    /// Whether it has a share of its link, or would have if it were served.
     pub(crate) fn uses_link(&self) -> bool {
-        self.share > 0.0 || self.unserved >= SECOND
+        self.share > 0.0 || self.not_served().is_some()
     }
 }
 

@@ -266,7 +266,7 @@ fn show(shown: &Snapshot) -> String {
             vif.name.clone(),
             vif.link.clone(),
             vif.tenant.clone().unwrap_or_default(),
-            vif.port.state.name().to_owned(),
+            figures::state(vif),
             vif.weight.to_string(),
             format!("{:.3}", vif.share),
             rate(Some(vif.min_rate).filter(|rate| *rate > 0)),

@@ -1,5 +1,7 @@
 //! Measured figures, rounded for people. (Values of a policy are written exactly, by `fairlane_policy::units`.)
 
+use fairlane_engine::snapshot::VifState;
+
 /// Formats a measured rate, in bits per second: `99.8Mbit/s`.
 pub(crate) fn rate(bits_per_second: f64) -> String {
     scaled(bits_per_second, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
@@ -13,6 +15,17 @@ pub(crate) fn size(bytes: u64) -> String {
 /// Formats a time in nanoseconds: `131.1us`.
 pub(crate) fn time(nanos: u64) -> String {
     scaled(nanos as f64, 1000.0, &["ns", "us", "ms", "s"])
+}
+
+/// For how long a vif is not served: `not served for 3.2s`.
+pub(crate) fn not_served(vif: &VifState) -> Option<String> {
+    vif.not_served().map(|nanos| format!("not served for {}", time(nanos)))
+}
+
+/// Formats a vif's state: `up`, or `up, not served for 3.2s`.
+pub(crate) fn state(vif: &VifState) -> String {
+    let parts = [Some(vif.port.state.name().to_owned()), not_served(vif)];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Formats a number of things: `1 vif`, `2 vifs`.

@@ -18,10 +18,13 @@
 //! Frames that the host itself sends by the card go to the wire and not to guests, and guests' frames go to the wire
 //! and not to the host: to connect the two, use a tap in a bridge, or give the host a veth pair or a macvlan of the
 //! card.
+//!
+//! The next process gets both sockets, with what waits in their rings (`card/sockets.rs`).
 
 pub(crate) mod open;
 pub(crate) mod receive;
 mod slots;
+mod sockets;
 mod transmit;
 
 use crate::interface::{Changes, Interfaces};
@@ -34,9 +37,11 @@ use fairlane_core::sched::Budget;
 use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::time::Nanos;
 use receive::Receive;
+use sockets::Sockets;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use transmit::{LARGEST, Transmit};
 
 /// Bytes of an Ethernet header, and of a VLAN tag, which an MTU does not include.
@@ -115,8 +120,8 @@ pub struct Card {
     index: libc::c_int,
     control: Interfaces,
     changes: Changes,
-    /// Sends to the wire.
-    sender: OwnedFd,
+    /// The sockets, which the next process gets.
+    sockets: Arc<Sockets>,
     /// The memory of the transmit ring.
     _map: Map,
 }
@@ -228,7 +233,7 @@ impl Sink for Card {
 
     /// Tells the kernel to send what was put.
     fn flush(&mut self, now: Nanos) -> Nanos {
-        if let Err(error) = self.transmit.send(self.sender.as_fd(), now) {
+        if let Err(error) = self.transmit.send(self.sockets.sender(), now) {
             tracing::debug!(%error, "a card cannot send");
             self.refresh();
         }
@@ -251,6 +256,12 @@ impl Control for Card {
             self.changes.drain();
             self.refresh();
         }
+    }
+
+    fn take_back(&mut self) {
+        self.receive.find();
+        self.transmit.find();
+        self.refresh();
     }
 
     fn status(&self) -> Status {

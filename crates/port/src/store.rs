@@ -9,7 +9,7 @@ use crate::keeper::{Keeper, Kept};
 use sd_notify::{NotifyState, listen_fds_with_names, notify, notify_with_fds};
 use std::collections::BTreeMap;
 use std::env;
-use std::fs::{File, remove_file};
+use std::fs::remove_file;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -69,15 +69,6 @@ impl Stored for Keeper {
     }
 }
 
-/// Several files of one name.
-pub(crate) struct Files(pub Vec<File>);
-
-impl Stored for Files {
-    fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.0.iter().map(File::as_fd).collect()
-    }
-}
-
 impl<T: AsFd + Send + Sync> Stored for T {
     fn fds(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.as_fd()]
@@ -132,22 +123,6 @@ pub fn keeper(name: &str) -> io::Result<Option<(Arc<Keeper>, Option<Kept>)>> {
     Ok(Some((keeper, kept)))
 }
 
-/// The files of this name: those that the former process had, in any order, if all are still right, or else new ones.
-///
-/// # Errors
-/// That of `open`.
-pub(crate) fn files<E>(
-    name: &str,
-    is_right: impl Fn(&File) -> bool,
-    open: impl FnOnce() -> Result<Vec<File>, E>,
-) -> Result<Arc<Files>, E> {
-    let kept = |fds: Vec<OwnedFd>| {
-        let files: Vec<File> = fds.into_iter().map(File::from).collect();
-        (!files.is_empty() && files.iter().all(&is_right)).then_some(Files(files))
-    };
-    held(name, Place::Nowhere, kept, || open().map(Files))
-}
-
 /// The socket that listens at a path: the one that the former process gave, or else a new one.
 ///
 /// # Errors
@@ -168,6 +143,19 @@ where
     L: AsFd + From<OwnedFd> + Send + Sync + 'static,
 {
     held(name, Place::Here, |fds| fds.into_iter().map(L::from).next(), open)
+}
+
+/// Descriptors of this name: those that the former process had, if `keep` makes something of them, which come in any order; or else
+/// new ones.
+///
+/// # Errors
+/// That of `open`.
+pub(crate) fn several<T: Stored + 'static, E>(
+    name: &str,
+    keep: impl FnOnce(Vec<OwnedFd>) -> Option<T>,
+    open: impl FnOnce() -> Result<T, E>,
+) -> Result<Arc<T>, E> {
+    held(name, Place::Nowhere, keep, open)
 }
 
 /// What has a name: made of the former process's descriptors, or else new, and its place is `new`.

@@ -131,7 +131,7 @@ impl App {
             SortKey::Sent => vifs.sort_by(|a, b| b.sent_rate.total_cmp(&a.sent_rate)),
             SortKey::Received => vifs.sort_by(|a, b| b.received_rate.total_cmp(&a.received_rate)),
             SortKey::Drops => vifs.sort_by(|a, b| b.drop_rate.total_cmp(&a.drop_rate)),
-            SortKey::Waits => vifs.sort_by_key(|vif| std::cmp::Reverse(vif.wait_p99)),
+            SortKey::Waits => vifs.sort_by_key(|vif| std::cmp::Reverse(vif.wait_p99.max(vif.seen.not_served()))),
         }
         vifs
     }

@@ -34,7 +34,7 @@ pub(super) fn vif(vif: &VifReading) -> [String; 10] {
     [
         vif.seen.name.clone(),
         vif.seen.link.clone(),
-        vif.seen.port.state.name().to_owned(),
+        figures::state(&vif.seen),
         figures::rate(vif.sent_rate),
         figures::rate(vif.received_rate),
         format!("{:.3}", vif.seen.share),

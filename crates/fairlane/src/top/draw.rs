@@ -190,6 +190,10 @@ fn about(vif: &VifReading) -> Line<'static> {
     if let Some(port) = &seen.waits_for {
         text += &format!(", waits for {port}");
     }
+    // A narrow screen leaves out the column of states.
+    if let Some(not_served) = figures::not_served(seen) {
+        text += &format!(", {not_served}");
+    }
     if seen.receive.queued_frames > 0 {
         let (frames, bytes) = (seen.receive.queued_frames, figures::size(seen.receive.queued_bytes));
         text += &format!(", {frames} frames ({bytes}) wait for its guest");

@@ -93,6 +93,17 @@ fn who_is_not_served_at_all_has_its_due() {
     let reading = Reading::between(&starved(1), &starved(2)).unwrap();
     assert_eq!(reading.vifs[2].due, Some(100.0 / 140.0));
     assert_eq!((reading.vifs[2].waited, reading.vifs[2].wait_p50), (SECOND, None));
+    // And is seen: in the table, in the line about it where the table has no room for the state, and first among those that wait.
+    assert!(
+        cells::plain(&reading).contains("idle   lan   waiting, not served for 2.0s  "),
+        "{}",
+        cells::plain(&reading)
+    );
+    let mut app = App::new();
+    (1..=2).for_each(|second| app.handle_snapshot(Ok(starved(second))));
+    app.order = SortKey::Waits;
+    let shown = screen(&mut app, 60, 10);
+    assert!(shown.contains("\nidle: weight 100, not served for 2.0s\n"), "{shown}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Guests of a running backend.
 
-use crate::frontend::{F_PROTOCOL, F_VERSION_1, Frontend, HEADER, MEMORY, file_of};
+use crate::frontend::{BUFFERS, F_PROTOCOL, F_VERSION_1, Frontend, HEADER, MEMORY, file_of};
 use nix::sys::memfd::MFdFlags;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -68,23 +68,56 @@ impl Flood {
     /// Frames that the guest keeps in its ring.
     const IN_RING: u16 = 64;
 
+    /// The same of a guest with frames that are large, and so many that the worker needs milliseconds for them.
+    const LARGE_IN_RING: u16 = 1024;
+
     /// Connects the guest, whose address ends in `number`, and starts to send.
     pub(crate) fn start(socket: &Path, number: u8) -> Flood {
-        let (mut guest, stop) = (guest(socket), Arc::new(AtomicBool::new(false)));
+        let (mut guest, frame) = (guest(socket), frame(number, 1514));
+        (0..Flood::IN_RING).for_each(|index| guest.transmit(index, [0; HEADER], &frame));
+        Flood::keep(move || {
+            let sent = guest.completed(1);
+            sent.iter().for_each(|(index, _)| guest.push(1, *index as u16));
+            guest.kick(1);
+        })
+    }
+
+    /// The same with frames of 60,000 bytes, as many as the worker can move: all are the same bytes in the guest's memory, so that one
+    /// write makes all of them available again.
+    pub(crate) fn start_large(socket: &Path, number: u8) -> Flood {
+        let (mut guest, frame) = (Frontend::connect(socket, Flood::LARGE_IN_RING), frame(number, 60_000));
+        guest.set_up(F_VERSION_1 | F_PROTOCOL, 2);
+        guest.write(BUFFERS + HEADER as u64, &frame);
+        for index in 0..Flood::LARGE_IN_RING {
+            guest.descriptor(1, index, BUFFERS, (HEADER + frame.len()) as u32, 0, 0);
+            guest.push(1, index);
+        }
+        Flood::keep(move || {
+            let next = guest.used_index(1).wrapping_add(Flood::LARGE_IN_RING);
+            guest.set_available(1, next);
+            guest.kick(1);
+        })
+    }
+
+    /// Refills a ring again and again.
+    fn keep(mut refill: impl FnMut() + Send + 'static) -> Flood {
+        let stop = Arc::new(AtomicBool::new(false));
         let stops = stop.clone();
-        let mut frame = vec![0; 1514];
-        frame[..14].copy_from_slice(&[0x52, 0x54, 0, 0, 1, 1, 0x52, 0x54, 0, 0, 0, number, 0x88, 0xb5]);
         let thread = std::thread::spawn(move || {
-            (0..Flood::IN_RING).for_each(|index| guest.transmit(index, [0; HEADER], &frame));
             while !stops.load(Relaxed) {
-                let sent = guest.completed(1);
-                sent.iter().for_each(|(index, _)| guest.push(1, *index as u16));
-                guest.kick(1);
+                refill();
                 std::thread::sleep(Duration::from_micros(500));
             }
         });
         Flood { stop, thread: Some(thread) }
     }
+}
+
+/// A frame of `len` bytes to nobody known.
+fn frame(number: u8, len: usize) -> Vec<u8> {
+    let mut frame = vec![0; len];
+    frame[..14].copy_from_slice(&[0x52, 0x54, 0, 0, 1, 1, 0x52, 0x54, 0, 0, 0, number, 0x88, 0xb5]);
+    frame
 }
 
 impl Drop for Flood {

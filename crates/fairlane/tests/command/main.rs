@@ -15,6 +15,7 @@ mod help;
 mod libvirt;
 mod manager;
 mod observer;
+mod owed;
 mod page;
 mod prometheus;
 mod top;

@@ -5,7 +5,8 @@ use crate::guests::{Flood, guest, wait_for};
 use crate::workspace::Workspace;
 use serde_json::Value;
 
-/// Two guests that flood a link of 100 Mbit/s 3:1, of a tenant each, and one that is there to be disabled.
+/// Two guests that flood a link of 100 Mbit/s 3:1, of a tenant each, one that is there to be disabled, and one that may send a frame
+/// every 12 s.
 const POLICY: &str = r#"control = "DIR/control.sock"
 metrics = "127.0.0.1:0"
 [[link]]
@@ -30,6 +31,11 @@ socket = "DIR/batch.sock"
 name = "odd"
 link = "near"
 socket = "DIR/odd.sock"
+[[vif]]
+name = "slow"
+link = "near"
+max_rate = "1kbit/s"
+socket = "DIR/slow.sock"
 "#;
 
 /// What the page shows of each vif and link, and of which moment.
@@ -64,6 +70,8 @@ fn the_page_shows_what_the_backend_says() {
     odd.memory.set_len(0).unwrap();
     odd.kick(1);
 
+    let _slow = Flood::start(&workspace.path("slow.sock"), 3);
+
     let browser = Browser::start();
     browser.open(&format!("http://{address}/"));
     let vif = |reading: &Value, name: &str| {
@@ -73,6 +81,13 @@ fn the_page_shows_what_the_backend_says() {
         let reading = snapshot();
         vif(&reading, "odd")["state"] == "disabled"
             && (vif(&reading, "web")["share"].as_f64().unwrap() - 0.75).abs() < 0.02
+    });
+
+    wait_for("a frame that waits for more than a second", || state(&vif(&snapshot(), "slow")).contains("not served"));
+    assert!(workspace.ctl("show").out.contains("up, not served for "));
+    wait_for("the reason from the doctor", || {
+        let found = workspace.run("doctor --seconds 0.1 --json --control DIR/control.sock").out;
+        found.contains("vif slow is up, not served for ") && found.contains("its max_rate holds it back")
     });
 
     // The same moment on the page and from the server.
@@ -89,7 +104,8 @@ fn the_page_shows_what_the_backend_says() {
         let text = |key: &str| row[key].as_str().unwrap_or_else(|| panic!("no {key} in {row}")).to_owned();
         let part = |value: &Value| value.as_f64().map_or("-".to_owned(), |part| format!("{part:.3}"));
         assert_eq!((text("share"), text("due")), (part(&vif["share"]), part(&vif["due"])));
-        assert_eq!((text("link").into(), text("state").into()), (vif["link"].clone(), vif["state"].clone()));
+        assert_eq!(Value::from(text("link")), vif["link"]);
+        assert_eq!(text("state"), state(vif));
         let tenant = vif["tenant"].as_str().unwrap_or_default();
         assert_eq!(text("tenant"), tenant);
         assert_same_rate(&text("sent"), vif["sent_rate"].as_f64().unwrap());
@@ -103,10 +119,16 @@ fn the_page_shows_what_the_backend_says() {
 
     // Sorted, searched, and looked at closely.
     let press = |selector: &str| browser.run(&format!("document.querySelector({selector:?}).click()"));
+    // Without `slow`, which sends something in one second of twelve.
+    let order = || {
+        let mut order: Vec<String> = serde_json::from_value(browser.run(SHOWN)["order"].take()).unwrap();
+        order.retain(|name| name != "slow");
+        order
+    };
     press("#vifs th:nth-child(5) button");
-    assert_eq!(browser.run(SHOWN)["order"], serde_json::json!(["web", "batch", "odd"]));
+    assert_eq!(order(), ["web", "batch", "odd"]);
     press("#vifs th:nth-child(5) button");
-    assert_eq!(browser.run(SHOWN)["order"], serde_json::json!(["odd", "batch", "web"]));
+    assert_eq!(order(), ["odd", "batch", "web"]);
     press("tr[data-vif=odd] button");
     let details = browser.run(SHOWN)["details"].as_str().unwrap().to_owned();
     let reason = vif(&reading, "odd")["reason"].as_str().unwrap().to_owned();
@@ -117,7 +139,7 @@ fn the_page_shows_what_the_backend_says() {
     let search =
         "const box = document.querySelector('#search'); box.value = 'BAT'; box.dispatchEvent(new Event('input'))";
     browser.run(search);
-    assert_eq!(browser.run(SHOWN)["order"], serde_json::json!(["batch"]));
+    assert_eq!(order(), ["batch"]);
 
     for (width, height) in [(1280, 900), (500, 800)] {
         browser.resize(width, height);
@@ -131,6 +153,15 @@ fn the_page_shows_what_the_backend_says() {
     let wrong: Vec<_> =
         console.iter().filter(|message| !message.contains("ERR_CONNECTION") && !message.contains("/api/v1/")).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// A vif's state as people read it.
+fn state(vif: &Value) -> String {
+    let (state, unserved) = (vif["state"].as_str().unwrap(), vif["unserved"].as_u64().unwrap());
+    if unserved < 1_000_000_000 {
+        return state.to_owned();
+    }
+    format!("{state}, not served for {:.1}s", unserved as f64 / 1e9)
 }
 
 /// `75.0Mbit/s` and 75,012,345 are the same.

@@ -2,6 +2,7 @@
 //! alert fires on its cause and clears. Times are shortened, for minutes are too long for a test.
 
 use crate::guests::{Flood, guest, wait_for};
+use crate::owed::Owed;
 use crate::workspace::{Workspace, assert_done};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -20,6 +21,9 @@ uplink = { wire = "far" }
 name = "far"
 [[link]]
 name = "free"
+uplink = { wire = "void" }
+[[link]]
+name = "void"
 [[tenant]]
 name = "red"
 [[vif]]
@@ -44,9 +48,18 @@ rx_queue = "64KiB"
 rx_timeout = "10ms"
 socket = "DIR/sleeper.sock"
 [[vif]]
+name = "owed"
+link = "free"
+early_ack = "always"
+socket = "DIR/owed.sock"
+[[vif]]
 name = "loud"
 link = "free"
 socket = "DIR/loud.sock"
+[[vif]]
+name = "large"
+link = "free"
+socket = "DIR/large.sock"
 "#;
 
 fn deployed(name: &str) -> PathBuf {
@@ -152,6 +165,9 @@ fn every_panel_has_data_and_each_alert_fires_and_clears() {
         prometheus.query("tenant:fairlane_vif_bytes:rate1m").is_some_and(|found| !found.is_empty())
     });
 
+    // A guest that is owed nearly all that may be retained for it.
+    let mut owed = Owed::new(&workspace.path("owed.sock"), &workspace.path("loud.sock"));
+
     // A disabled vif: cleared by a guest that keeps the rules.
     let odd = guest(&workspace.path("odd.sock"));
     odd.memory.set_len(0).unwrap();
@@ -161,6 +177,10 @@ fn every_panel_has_data_and_each_alert_fires_and_clears() {
     let odd = guest(&workspace.path("odd.sock"));
     prometheus.wait_until_clear("FairlaneVifDisabled", "odd");
     drop(odd);
+
+    prometheus.wait_until_fires("FairlaneRetainedFull", "owed");
+    owed.acknowledge();
+    drop(owed);
 
     // Shares: nothing is wrong until a guarantee of another's takes what the weight would give.
     prometheus.wait_until_clear("FairlaneShareBelowDue", "web");
@@ -182,18 +202,23 @@ fn every_panel_has_data_and_each_alert_fires_and_clears() {
     assert!((stopped.out + &stopped.err).contains("limit"));
     prometheus.wait_until_clear("FairlaneCaptureEnded", "web");
 
-    // A guest that takes nothing, while another sends to everybody without a limit: its queue overflows, and the worker has no
-    // time to spare.
+    prometheus.wait_until_clear("FairlaneRetainedFull", "owed");
+
+    // A guest that takes nothing, while others send to everybody without a limit: its queue overflows, and the worker has no time to
+    // spare.
     let sleeper = guest(&workspace.path("sleeper.sock"));
     let loud = Flood::start(&workspace.path("loud.sock"), 3);
+    let large = Flood::start_large(&workspace.path("large.sock"), 4);
     prometheus.wait_until_fires("FairlaneReceiveQueueOverflows", "sleeper");
+    prometheus.wait_until_fires("FairlaneWorkerSaturated", "free");
     for panel in panels() {
         let query =
             panel.replace("$vif", ".*").replace("$link", ".*").replace("$instance", ".*").replace("[1m]", "[3s]");
         let found = prometheus.query(&query).unwrap();
         assert!(!found.is_empty(), "no data: {query}");
     }
-    drop(loud);
+    drop((loud, large));
+    prometheus.wait_until_clear("FairlaneWorkerSaturated", "free");
     prometheus.wait_until_clear("FairlaneReceiveQueueOverflows", "sleeper");
     drop((sleeper, web, batch));
 }

@@ -8,8 +8,11 @@
 //! Tests with guests need root, for a network namespace.
 
 mod attack;
+mod card;
 #[path = "../daemon/mod.rs"]
 mod daemon;
+#[path = "../../../port/tests/frontend/guest.rs"]
+mod frontend;
 mod gap;
 mod manager;
 #[path = "../early_ack/namespace.rs"]
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Trial::test("what_is_kept_is_used_or_closed", used_or_closed),
         Trial::test("a_successor_that_fails_leaves_the_former_process_serving", attack::serves_on),
         guest_test("a_guest_does_not_notice_a_restart", not_noticed),
+        guest_test("no_frame_of_a_card_is_lost_at_a_restart", card::loses_nothing),
         measurement.with_ignored_flag(restarts.is_none()),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()

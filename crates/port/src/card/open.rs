@@ -1,26 +1,27 @@
 //! Opening a packet socket with rings on an interface (packet(7), linux/net/packet/af_packet.c).
 
-use super::slots::{BLOCK, SLOT, Slots};
+use super::slots::{BLOCK, Place, SLOT, Slots};
+use super::sockets::{Rings, Sockets};
 use super::{Card, Error};
 use crate::Status;
 use crate::card::receive::Receive;
-use crate::card::transmit::Transmit;
 use crate::interface::{self, Changes, Interfaces, check};
 use crate::map::Map;
 use fairlane_core::time::Nanos;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 /// Blocks of the receive ring: 1,020 frames in 68 MiB. Nothing pushes back on the wire, so it must hold the frames that
 /// arrive while the worker waits for its CPU: as many as Linux keeps for a tap or for a CPU (`txqueuelen` and
 /// `netdev_max_backlog`, 1,000).
-const RECEIVE: usize = 34;
+pub(super) const RECEIVE: usize = 34;
 
-/// Blocks of the transmit ring: 120 frames. Frames in it have left the scheduler's control.
-const TRANSMIT: usize = 4;
+/// Blocks of the transmit ring: 119 frames. Frames in it have left the scheduler's control.
+pub(super) const TRANSMIT: usize = 4;
 
 /// The protocol number of all frames, in network byte order.
-const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
+pub(super) const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
 
 /// An interface that is up and carries Ethernet.
 pub(crate) struct Found {
@@ -61,26 +62,28 @@ pub(crate) fn find(name: &str) -> Result<Found, Error> {
 }
 
 pub(super) fn open(name: &str) -> Result<Card, Error> {
-    let failed = |step| failed(name, step);
     let found = find(name)?;
-    let receive = receive(name, found.index, RECEIVE, Which::All)?;
+    let (sockets, rings) = Sockets::open(name, found.index)?;
+    Ok(over(found, sockets, rings))
+}
+
+/// A card over sockets of this interface.
+pub(super) fn over(found: Found, sockets: Arc<Sockets>, rings: Rings) -> Card {
+    let (Found { index, mtu, control, changes, .. }, Rings { receive, transmit, map }) = (found, rings);
+    let (retry, status) = (Nanos(0), Status::Up);
+    Card { receive, transmit, retry, mtu, status, index, control, changes, sockets, _map: map }
+}
+
+/// A socket that sends to an interface, with a ring.
+///
+/// # Errors
+/// See [`Error`].
+pub(super) fn sender(name: &str, index: libc::c_int) -> Result<OwnedFd, Error> {
     let sender = socket(name)?;
-    let (map, transmit) = ring(&sender, name, libc::PACKET_TX_RING, "PACKET_TX_RING", TRANSMIT)?;
-    raise_send_buffer(&sender, TRANSMIT * BLOCK * SLOT);
-    bind(&sender, found.index, 0).map_err(failed("bind"))?;
-    let Found { index, mtu, control, changes, .. } = found;
-    Ok(Card {
-        receive,
-        transmit: Transmit::new(transmit),
-        retry: Nanos(0),
-        mtu,
-        status: Status::Up,
-        index,
-        control,
-        changes,
-        sender,
-        _map: map,
-    })
+    ring(&sender, name, libc::PACKET_TX_RING, "PACKET_TX_RING", TRANSMIT)?;
+    raise_send_buffer(&sender, bytes(TRANSMIT));
+    bind(&sender, index, 0).map_err(failed(name, "bind"))?;
+    Ok(sender)
 }
 
 /// Which frames a packet socket receives.
@@ -92,12 +95,23 @@ pub(crate) enum Which {
     Groups,
 }
 
-/// Opens a packet socket that receives frames from an interface, and a ring of `blocks` blocks for them. While it is
-/// open the interface receives frames for any address (promiscuous mode).
+/// Receives frames from an interface, by a [socket](receiver) that no other process goes on with.
 ///
 /// # Errors
 /// See [`Error`].
 pub(crate) fn receive(name: &str, index: libc::c_int, blocks: usize, which: Which) -> Result<Receive, Error> {
+    let socket = Arc::new(receiver(name, index, blocks, which)?);
+    let place = Place::of_process().map_err(failed(name, "mmap"))?;
+    let (map, slots) = map(&socket, name, blocks, place)?;
+    Ok(Receive::new(socket, map, slots))
+}
+
+/// A packet socket that receives frames from an interface, with a ring of `blocks` blocks for them. While it is open the
+/// interface receives frames for any address (promiscuous mode).
+///
+/// # Errors
+/// See [`Error`].
+pub(super) fn receiver(name: &str, index: libc::c_int, blocks: usize, which: Which) -> Result<OwnedFd, Error> {
     let failed = |step| failed(name, step);
     let socket = socket(name)?;
     let packet = libc::SOL_PACKET;
@@ -106,7 +120,7 @@ pub(crate) fn receive(name: &str, index: libc::c_int, blocks: usize, which: Whic
     if which == Which::Groups {
         only_groups(&socket).map_err(failed("SO_ATTACH_FILTER"))?;
     }
-    let (map, slots) = ring(&socket, name, libc::PACKET_RX_RING, "PACKET_RX_RING", blocks)?;
+    ring(&socket, name, libc::PACKET_RX_RING, "PACKET_RX_RING", blocks)?;
     let all = libc::packet_mreq {
         mr_ifindex: index,
         mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -115,7 +129,7 @@ pub(crate) fn receive(name: &str, index: libc::c_int, blocks: usize, which: Whic
     };
     set(&socket, packet, libc::PACKET_ADD_MEMBERSHIP, &all).map_err(failed("PACKET_ADD_MEMBERSHIP"))?;
     bind(&socket, index, ALL).map_err(failed("bind"))?;
-    Ok(Receive::new(socket, map, slots))
+    Ok(socket)
 }
 
 /// Makes a packet socket receive frames to a group address only: those whose first byte is odd (IEEE 802.3, 3.2.3).
@@ -141,36 +155,41 @@ fn socket(name: &str) -> Result<OwnedFd, Error> {
 }
 
 /// The error of a step that the system refused.
-fn failed(name: &str, step: &'static str) -> impl FnOnce(io::Error) -> Error {
+pub(super) fn failed(name: &str, step: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::Step { name: name.into(), step, error }
 }
 
-/// Gives a socket a ring of `blocks` blocks. The map must live as long as the slots.
-fn ring(
-    socket: &OwnedFd,
-    name: &str,
-    option: libc::c_int,
-    step: &'static str,
-    blocks: usize,
-) -> Result<(Map, Slots), Error> {
+/// Gives a socket a ring of `blocks` blocks.
+fn ring(socket: &OwnedFd, name: &str, option: libc::c_int, step: &'static str, blocks: usize) -> Result<(), Error> {
     let failed = |step| failed(name, step);
     set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))
         .map_err(failed("PACKET_VERSION"))?;
     set(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1).map_err(failed("PACKET_VNET_HDR"))?;
-    let slots = blocks * BLOCK;
     let request = libc::tpacket_req {
         tp_block_size: (BLOCK * SLOT) as u32,
         tp_block_nr: blocks as u32,
         tp_frame_size: SLOT as u32,
-        tp_frame_nr: slots as u32,
+        tp_frame_nr: (blocks * BLOCK) as u32,
     };
     set(socket, libc::SOL_PACKET, option, &request).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOMEM) => Error::Memory { name: name.into(), mebibytes: (slots * SLOT) >> 20 },
+        Some(libc::ENOMEM) => Error::Memory { name: name.into(), mebibytes: bytes(blocks) >> 20 },
         _ => failed(step)(error),
-    })?;
-    let map = Map::of(socket, slots * SLOT).map_err(failed("mmap"))?;
+    })
+}
+
+/// Bytes of a ring.
+pub(super) fn bytes(blocks: usize) -> usize {
+    blocks * BLOCK * SLOT
+}
+
+/// Maps a socket's ring. The map must live as long as the slots.
+///
+/// # Errors
+/// The error of `mmap`; the ring has another size.
+pub(super) fn map(socket: &OwnedFd, name: &str, blocks: usize, place: Place) -> Result<(Map, Slots), Error> {
+    let map = Map::of(socket, bytes(blocks)).map_err(failed(name, "mmap"))?;
     // SAFETY: the socket's mapping has the slots of its ring, for as long as the map lives.
-    let slots = unsafe { Slots::new(map.start(), slots) };
+    let slots = unsafe { Slots::new(map.start(), blocks * BLOCK, place) };
     Ok((map, slots))
 }
 

@@ -10,6 +10,7 @@ use libc::{
     TP_STATUS_KERNEL, TP_STATUS_LOSING, TP_STATUS_USER, TP_STATUS_VLAN_TPID_VALID, TP_STATUS_VLAN_VALID, tpacket2_hdr,
 };
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// Bytes of a VLAN tag.
 const TAG: usize = 4;
@@ -40,14 +41,22 @@ pub(crate) struct Receive {
     count: usize,
     /// Frames that found no free slot.
     missed: u64,
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     _map: Map,
 }
 
 impl Receive {
-    /// A socket's ring with no frames read yet. The slots are in `map`.
-    pub(super) fn new(socket: OwnedFd, map: Map, slots: Slots) -> Receive {
-        Receive { slots, next: 0, frames: [Waiting::default(); BURST], count: 0, missed: 0, socket, _map: map }
+    /// A socket's ring, with the frames that wait in it. The slots are in `map`.
+    pub(super) fn new(socket: Arc<OwnedFd>, map: Map, slots: Slots) -> Receive {
+        let frames = [Waiting::default(); BURST];
+        let mut receive = Receive { slots, next: 0, frames, count: 0, missed: 0, socket, _map: map };
+        receive.find();
+        receive
+    }
+
+    /// Finds the first frame that is not consumed, after another process had the ring.
+    pub(super) fn find(&mut self) {
+        (self.next, self.count) = (self.slots.find(|status| status & TP_STATUS_USER != 0).start, 0);
     }
 
     /// Reads slots until `wanted` frames wait. Returns how many do.
@@ -90,10 +99,11 @@ impl Receive {
     /// Returns the slots of the first frames to the kernel.
     pub(crate) fn consume(&mut self, frames: usize) {
         assert!(frames <= self.count, "no more frames are consumed than were offered");
-        for number in self.next..self.next + frames {
-            self.slots.hand_over(number, TP_STATUS_KERNEL);
-        }
-        self.next += frames;
+        let consumed = self.next..self.next + frames;
+        self.next = consumed.end;
+        // Before the statuses: the slots' rule.
+        self.slots.set_place(self.next);
+        consumed.for_each(|number| self.slots.hand_over(number, TP_STATUS_KERNEL));
         self.count -= frames;
     }
 

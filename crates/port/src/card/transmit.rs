@@ -39,15 +39,24 @@ pub(super) struct Transmit {
 }
 
 impl Transmit {
-    /// An empty ring.
+    /// A ring, with the frames that wait in it.
     pub(super) fn new(slots: Slots) -> Transmit {
-        Transmit { slots, sent: 0, filled: 0, dropped: None, refused: 0 }
+        let mut transmit = Transmit { slots, sent: 0, filled: 0, dropped: None, refused: 0 };
+        transmit.find();
+        transmit
     }
 
-    /// Whether the slot `ahead` of the next one is free, and so, as slots are used in turn, those before it.
+    /// Finds the frames that wait, after another process had the ring. They are sent with the next one.
+    pub(super) fn find(&mut self) {
+        let waiting = self.slots.find(|status| matches!(status, TP_STATUS_SEND_REQUEST | TP_STATUS_WRONG_FORMAT));
+        (self.sent, self.filled, self.dropped) = (waiting.start, waiting.end, None);
+    }
+
+    /// Whether the slot `ahead` of the next one is free, and so, as slots are used in turn, those before it. One slot never waits, so
+    /// that the first that does is known by its status.
     pub(super) fn is_free(&self, ahead: usize) -> bool {
         let number = self.filled + ahead;
-        number - self.sent < self.slots.count() && self.slots.status(number) == TP_STATUS_AVAILABLE
+        number - self.sent < self.slots.count() - 1 && self.slots.status(number) == TP_STATUS_AVAILABLE
     }
 
     /// Number of slots.
@@ -83,6 +92,8 @@ impl Transmit {
         self.slots.set_len(self.filled, (HEADER + copied) as u32);
         self.slots.hand_over(self.filled, TP_STATUS_SEND_REQUEST);
         self.filled += 1;
+        // After the status: the slots' rule.
+        self.slots.set_place(self.filled);
     }
 
     /// Makes the kernel send waiting frames, as far as it can. The rest waits.
@@ -154,16 +165,22 @@ impl Transmit {
             self.slots.set_len(number, len as u32);
             self.slots.hand_over(number, TP_STATUS_SEND_REQUEST);
         }
-        self.filled -= 1;
-        self.slots.hand_over(self.filled, TP_STATUS_AVAILABLE);
+        self.take_last();
     }
 
     /// Drops all waiting frames, as the interface is down.
     pub(super) fn abandon(&mut self) {
         self.refused += self.waiting() as u64;
         while self.filled > self.sent {
-            self.filled -= 1;
-            self.slots.hand_over(self.filled, TP_STATUS_AVAILABLE);
+            self.take_last();
         }
+    }
+
+    /// Takes the last waiting frame out of the ring.
+    fn take_last(&mut self) {
+        self.filled -= 1;
+        // Before the status: the slots' rule.
+        self.slots.set_place(self.filled);
+        self.slots.hand_over(self.filled, TP_STATUS_AVAILABLE);
     }
 }

@@ -2,10 +2,10 @@
 
 use super::{Error, HEADER, steering};
 use crate::interface::{self, Interfaces, check};
-use crate::store::{self, Files};
+use crate::store::{self, Stored};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -19,8 +19,17 @@ const FLAGS: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
 
 /// An open tap.
 pub(super) struct Device {
-    queues: Arc<Files>,
+    queues: Arc<Queues>,
     _lock: Arc<UnixListener>,
+}
+
+/// A descriptor for each queue.
+struct Queues(Vec<File>);
+
+impl Stored for Queues {
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.0.iter().map(File::as_fd).collect()
+    }
 }
 
 impl Device {
@@ -36,8 +45,11 @@ impl Device {
 pub(super) fn open(name: &str) -> Result<Device, Error> {
     let request = interface::request(name).ok_or_else(|| Error::Name(name.into()))?;
     let lock = lock(name)?;
-    let is_right = |tap: &File| is_of(tap, request);
-    let queues = store::files(&format!("tap {name}"), is_right, || attach_all(name, request))?;
+    let kept = |fds: Vec<OwnedFd>| {
+        let queues: Vec<File> = fds.into_iter().map(File::from).collect();
+        (!queues.is_empty() && queues.iter().all(|queue| is_of(queue, request))).then_some(Queues(queues))
+    };
+    let queues = store::several(&format!("tap {name}"), kept, || attach_all(name, request).map(Queues))?;
     set_up(name, request, &queues.0[0])?;
     Ok(Device { queues, _lock: lock })
 }

@@ -16,6 +16,8 @@ const time = (nanos) => (nanos == null ? "-" : scaled(nanos, 1000, ["ns", "us", 
 const part = (share) => (share == null ? "-" : share.toFixed(3));
 const number = (value) => (value == null ? "-" : value.toFixed(0));
 const several = (count, thing) => `${count} ${thing}${count === 1 ? "" : "s"}`;
+const notServed = (vif) => (vif.unserved >= 1e9 ? [`not served for ${time(vif.unserved)}`] : []);
+const state = (vif) => [vif.state, ...notServed(vif)].join(", ");
 
 function duration(nanos) {
   const seconds = Math.floor(nanos / 1e9);

@@ -9,7 +9,7 @@ const COLUMNS = [
   { key: "name", of: (vif) => vif.name },
   { key: "link", of: (vif) => vif.link, from: "wide" },
   { key: "tenant", of: (vif) => vif.tenant ?? "", from: "wide" },
-  { key: "state", of: (vif) => vif.state, from: "middle" },
+  { key: "state", of: state, from: "middle" },
   { key: "sent", of: (vif) => vif.sent_rate, shown: (vif) => rate(vif.sent_rate) },
   { key: "received", of: (vif) => vif.received_rate, shown: (vif) => rate(vif.received_rate), from: "middle" },
   { key: "share", of: (vif) => vif.share },
@@ -115,7 +115,7 @@ function sortBy(column) {
 // Chooses and sorts the rows.
 function arrange() {
   const wanted = get("#search").value.trim().toLowerCase();
-  const has = (vif) => [vif.name, vif.link, vif.tenant ?? "", vif.state].some((text) => text.toLowerCase().includes(wanted));
+  const has = (vif) => [vif.name, vif.link, vif.tenant ?? "", state(vif)].some((text) => text.toLowerCase().includes(wanted));
   const all = view.reading?.vifs ?? [];
   view.rows = wanted ? all.filter(has) : [...all];
   if (view.order) {
@@ -202,6 +202,7 @@ function about(kind, seen) {
   const said = [...settings(seen, ""), ...settings(seen.receive, "rx_")];
   if (seen.tenant) said.push(`tenant ${seen.tenant}`);
   if (seen.waits_for) said.push(`waits for ${seen.waits_for}`);
+  said.push(...notServed(seen));
   if (seen.receive.queued_frames) said.push(`${seen.receive.queued_frames} frames (${size(seen.receive.queued_bytes)}) wait for its guest`);
   return said.join(", ");
 }

@@ -1,16 +1,18 @@
 //! Fairlane's own backend: the rates, drops, waits and states of its vifs.
 
+use super::unserved;
 use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::snapshot;
 use crate::doctor::view::{Change, percent};
 use fairlane_core::ack::STALL;
 use fairlane_engine::Waiting;
+use fairlane_engine::reading::Reading;
 use fairlane_engine::snapshot::{LinkState, Snapshot, State, VifState};
 use fairlane_policy::units::format_rate;
 use std::time::Duration;
 
 /// Fraction of a rate limit above which it counts as reached.
-const FULL: f64 = 0.95;
+pub(super) const FULL: f64 = 0.95;
 
 /// What counts as a long wait: early ack's bound ([`STALL`]), rounded up to a bucket of the histogram.
 const LONG: Duration = Duration::from_nanos(STALL.0.next_power_of_two());
@@ -18,17 +20,19 @@ const LONG: Duration = Duration::from_nanos(STALL.0.next_power_of_two());
 /// Part of the frames for a guest that waited for its CPU from which on that counts.
 const WAITED: f64 = 0.001;
 
-/// Vifs and links at their rate limit, vifs with dropped frames, vifs that wait for a stalled port, disabled vifs, and guests that
-/// wait for their CPU.
+/// Vifs and links at their rate limit, vifs with dropped frames, vifs that wait for a stalled port or are not served, disabled vifs,
+/// and guests that wait for their CPU.
 pub(super) fn find(change: &Change) -> Vec<Finding> {
     let read = |snapshot: &snapshot::Snapshot| serde_json::from_str::<Snapshot>(snapshot.text(snapshot::FAIRLANE)).ok();
     let (Some(before), Some(after)) = (read(change.before), read(change.after)) else { return Vec::new() };
+    let reading = Reading::between(&before, &after);
     let mut findings = Vec::new();
-    for vif in &after.vifs {
+    for (index, vif) in after.vifs.iter().enumerate() {
         let earlier = before.vifs.iter().find(|each| each.name == vif.name);
         findings.extend(earlier.and_then(|earlier| capped(change, earlier, vif)));
         findings.extend(earlier.and_then(|earlier| dropping(earlier, vif)));
-        findings.extend(earlier.and_then(|earlier| stalled(earlier, vif)));
+        let unserved = || reading.as_ref().and_then(|reading| unserved::find(reading, reading.vifs.get(index)?));
+        findings.extend(earlier.and_then(|earlier| stalled(earlier, vif)).or_else(unserved));
         findings.extend(disabled(vif));
         findings.extend(earlier.and_then(|earlier| waiting(earlier, vif)));
     }

@@ -17,7 +17,7 @@ mod syn;
 #[cfg(test)]
 mod tests;
 mod time_wait;
-
+mod unserved;
 mod worker;
 mod xen;
 

@@ -300,6 +300,82 @@ fn a_guest_that_waits_for_its_cpu_is_found() {
     }
 }
 
+#[test]
+fn a_vif_that_is_not_served_has_its_probable_cause() {
+    type Change = fn(&mut engine::Snapshot);
+    // Ten seconds on a link of 100 Mbit/s that `web` fills, while `db` of the tenant `red` is not served for the last four.
+    let at = |seconds: u64, change: Change| {
+        let sent = engine::PortState { sent_bytes: seconds * 12_500_000, ..engine::PortState::default() };
+        let vif = |name: &str, port| VifState {
+            name: name.into(),
+            link: "lan".into(),
+            weight: 1,
+            port,
+            ..VifState::default()
+        };
+        let uplink = engine::PortState { received_bytes: sent.sent_bytes, ..sent.clone() };
+        let link = engine::LinkState {
+            name: "lan".into(),
+            scheduler: "fair".into(),
+            by_weight: true,
+            rate: Some(100_000_000),
+            uplink: Some(uplink),
+            ..engine::LinkState::default()
+        };
+        let red = engine::TenantState { name: "red".into(), weight: 1, ..engine::TenantState::default() };
+        let mut snapshot = engine::Snapshot {
+            time: (10 + seconds) * 1_000_000_000,
+            links: vec![link],
+            tenants: vec![red],
+            vifs: vec![vif("web", sent), vif("db", engine::PortState::default())],
+        };
+        (snapshot.vifs[0].share, snapshot.vifs[1].unserved) = (1.0, seconds * 400_000_000);
+        snapshot.vifs[1].tenant = Some("red".into());
+        change(&mut snapshot);
+        serde_json::to_string(&snapshot).unwrap()
+    };
+    let found = |change: Change| found(&[(FAIRLANE, &at(0, change))], &[(FAIRLANE, &at(10, change))]);
+    let why = |change: Change| {
+        let all = found(change);
+        let this = all.iter().find(|finding| finding.cause == "vif-unserved").unwrap_or_else(|| panic!("{all:?}"));
+        assert!(this.seen.starts_with("vif db is waiting, not served for 4.0s, while link lan sends "), "{this:?}");
+        (this.why.clone(), this.change[0].text.clone())
+    };
+    let cases: [(Change, &str, &str); 8] = [
+        (|_| (), "its weight gives it 50% of the link", "ctl set db weight="),
+        (
+            |seen| {
+                seen.vifs[0].waits_for = Some("uplink".into());
+                seen.links[0].uplink = Some(engine::PortState::default());
+            },
+            "the uplink of link lan is full and sends nothing",
+            "ip -s link",
+        ),
+        (|seen| seen.vifs[1].max_rate = Some(100_000), "its max_rate holds it back", "ctl set db max_rate=none"),
+        (|seen| seen.vifs[1].max_frames = Some(5), "its max_frames holds it back", "ctl set db max_frames=none"),
+        (|seen| seen.tenants[0].max_rate = Some(100_000), "max_rate of its tenant red", "ctl set red max_rate=none"),
+        (|seen| seen.vifs[0].min_rate = 90_000_000, "send 100% of what the link sends", "ctl set db min_rate="),
+        (
+            |seen| (seen.links[0].scheduler, seen.vifs[0].weight) = ("wrr".into(), 40_000),
+            "40000 of 1,514 bytes come before its own, and take 4.8 s",
+            "smaller weights",
+        ),
+        (|seen| seen.links[0].busy = seen.time, "the worker moves frames in 100% of its time", "another link"),
+    ];
+    for (change, expected, remedy) in cases {
+        let (why, change) = why(change);
+        assert!(why.contains(expected) && change.contains(remedy), "{why}: {change}");
+    }
+    // A limit that is not that low is not the cause; what waits for a guest is another finding's; and a short wait is none.
+    assert!(why(|seen| seen.vifs[1].max_rate = Some(1_000_000)).0.starts_with("nothing else"));
+    let causes = |change: Change| {
+        let vifs = found(change).into_iter().filter(|finding| finding.cause.starts_with("vif-"));
+        vifs.map(|finding| finding.cause).collect::<Vec<_>>()
+    };
+    assert_eq!(causes(|seen| seen.vifs[1].unserved /= 5), [""; 0]);
+    assert_eq!(causes(|seen| seen.vifs[1].waits_for = Some("web".into())), ["vif-stalled"]);
+}
+
 /// Random text with some of the words that the sources print.
 fn random_text() -> impl Strategy<Value = String> {
     let words = prop_oneof![
