@@ -3,7 +3,6 @@
 
 use crate::daemon::{Daemon, write_policy};
 use nix::cmsg_space;
-use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recv, recvmsg};
 use nix::unistd::close;
@@ -16,11 +15,16 @@ use std::process::{Command, ExitStatus};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The first descriptor that is passed to a service (SD_LISTEN_FDS_START).
-const FIRST: usize = 3;
-
-/// From where on it holds descriptors: no process here has that many.
-const HELD: RawFd = 300;
+/// Moves the descriptors of the first argument to 3 and so on, by way of numbers that no process here has, and executes the rest. A shell
+/// cannot: it uses descriptors from 10 on itself.
+const PASS: &str = "
+    my @held = split /,/, shift;
+    POSIX::dup2($held[$_], 500 + $_) for 0..$#held;
+    POSIX::close($_) for @held;
+    (POSIX::dup2(500 + $_, 3 + $_), POSIX::close(500 + $_)) for 0..$#held;
+    $ENV{LISTEN_PID} = $$;
+    exec @ARGV;
+";
 
 /// A manager with a service that runs.
 pub(crate) struct Manager {
@@ -113,7 +117,7 @@ impl Manager {
             self.main = main.map(|main| main.parse().expect("a number")).or(self.main);
             if text.contains("FDSTORE=1\n") {
                 assert!(text.contains("FDPOLL=0\n"), "systemd would close it: {text}");
-                self.held.extend(fds.into_iter().map(|fd| (name.clone(), moved(fd))));
+                self.held.extend(fds.into_iter().map(|fd| (name.clone(), fd)));
             } else if text.contains("FDSTOREREMOVE=1\n") {
                 let (gone, rest) = self.held.drain(..).partition(|(held, _)| *held == name);
                 self.held = rest;
@@ -134,25 +138,12 @@ fn close_all(held: Vec<(String, RawFd)>) {
     held.into_iter().for_each(|(_, fd)| close(fd).expect("a descriptor"));
 }
 
-/// The same descriptor where it is out of the way of those that a service is to have. Processes inherit it.
-fn moved(fd: RawFd) -> RawFd {
-    let moved = fcntl(fd, FcntlArg::F_DUPFD(HELD)).expect("a descriptor");
-    close(fd).expect("a descriptor");
-    moved
-}
-
 /// A command to which the arguments of the program are still to be added, with these descriptors.
 fn command(directory: &Path, held: &[(String, RawFd)]) -> Command {
-    let (mut place, mut close) = (String::new(), String::new());
-    for (number, (_, fd)) in held.iter().enumerate() {
-        write!(place, " {}<&{fd}", FIRST + number).expect("text");
-        // Afterwards: bash keeps copies of what it closes, from 10 on.
-        write!(close, " {fd}<&-").expect("text");
-    }
     let names: Vec<&str> = held.iter().map(|(name, _)| name.as_str()).collect();
-    // Plain sh knows descriptors of one digit only.
-    let mut command = Command::new("bash");
-    command.args(["-c", &format!("exec{place}; exec{close}; LISTEN_PID=$$ exec \"$0\" \"$@\"")]);
+    let fds: Vec<String> = held.iter().map(|(_, fd)| fd.to_string()).collect();
+    let mut command = Command::new("perl");
+    command.args(["-MPOSIX", "-e", PASS, &fds.join(",")]);
     command.arg(env!("CARGO_BIN_EXE_fairlane")).env("NOTIFY_SOCKET", directory.join("notify"));
     if !names.is_empty() {
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
