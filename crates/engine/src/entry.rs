@@ -116,6 +116,8 @@ pub(crate) struct PortEntry {
     pub may_not_wait: bool,
     /// Its ticket for the guest that it last waited for.
     pub ticket: Option<Ticket>,
+    /// Whether the next frame in its ring is known to be for the uplink, which refused it.
+    pub is_for_uplink: bool,
     /// For the uplink: whether it refused the last frame.
     pub refused: bool,
     /// Its measured share of the link in the last whole second, and its bytes at the second's start.
@@ -161,6 +163,7 @@ impl PortEntry {
             last_received: Nanos(0),
             may_not_wait: false,
             ticket: None,
+            is_for_uplink: false,
             refused: false,
             measured_share: 0.0,
             marked: 0,
