@@ -8,6 +8,7 @@
 
 mod card;
 mod clock;
+mod events;
 mod flow;
 mod frame;
 mod host;

@@ -1,9 +1,7 @@
 //! A host's card: what leaves it, when its last bit is on the wire, and what arrives, when its last bit came.
 
-use crate::card::Shared;
-use crate::clock::Virtual;
+use crate::card::{Backend, Shared};
 use crate::frame::{self, Frame};
-use crate::scenario::Costs;
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Budget;
 use fairlane_core::stats::{DropReason, Drops};
@@ -11,6 +9,7 @@ use fairlane_core::time::{Nanos, SECOND};
 use fairlane_port::{Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Frames that a card's receive ring holds, as Linux keeps for a tap.
 const RING: usize = 1020;
@@ -92,9 +91,7 @@ impl Wire {
 /// The backend's port at its host's card.
 pub(crate) struct Uplink {
     pub wire: Shared<Wire>,
-    pub clock: Virtual,
-    pub costs: Costs,
-    pub shown: Vec<Frame>,
+    pub backend: Arc<Backend>,
     /// The latest time that this port was called with.
     pub seen: Nanos,
 }
@@ -104,14 +101,12 @@ impl Source for Uplink {
         self.seen = now;
         let wire = self.wire.lock();
         let here = wire.arriving.iter().take_while(|(at, _)| *at <= now).map(|(_, frame)| frame);
-        frame::select(here, budget, &mut self.shown);
-        drop(wire);
-        frame::offer(&self.shown, burst)
+        frame::offer(here, budget, burst)
     }
 
     fn consume(&mut self, frames: usize) {
-        self.wire.lock().arriving.drain(..frames);
-        self.costs.spend(&self.clock, self.shown.drain(..frames).map(|frame| frame.len));
+        let mut wire = self.wire.lock();
+        self.backend.spend(wire.arriving.drain(..frames).map(|(_, frame)| frame.len));
     }
 
     fn waiting(&mut self, now: Nanos) -> bool {
@@ -132,7 +127,7 @@ impl Sink for Uplink {
             accepted += 1;
         }
         let done = frames.start..frames.start + accepted;
-        self.costs.spend(&self.clock, done.map(|index| batch.bytes(index) as u32));
+        self.backend.spend(done.map(|index| batch.bytes(index) as u32));
         Put { accepted, refusal: (accepted < frames.len()).then_some(Refusal::Full) }
     }
 

@@ -6,6 +6,7 @@ mod streams;
 
 use crate::Error;
 use crate::card::{Marks, Rings, Shared};
+use crate::events::Events;
 use crate::flow::{Flow, Tally};
 use crate::frame::{Content, Frame, Kind, SHORTEST};
 use crate::host::Host;
@@ -20,8 +21,7 @@ use fairlane_core::time::Nanos;
 use fairlane_port::{Burst, Poller};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -31,7 +31,7 @@ const GUEST_QUEUE: usize = 1000;
 /// Rate of a line that has none, in bits a second.
 const UNLIMITED: u64 = 1 << 50;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 enum What {
     /// Counts begin.
     Settle,
@@ -75,9 +75,10 @@ pub(crate) struct Guest {
 pub(crate) struct World<'a> {
     pub scenario: &'a Scenario,
     now: Nanos,
-    /// Number of events so far, which orders those of the same time.
-    order: u64,
-    events: BinaryHeap<Reverse<(Nanos, u64, What)>>,
+    end: Nanos,
+    events: Events<What>,
+    /// Number of events so far.
+    added: u64,
     pub hosts: Vec<Host>,
     pub guests: Vec<Guest>,
     pub flows: Vec<Flow>,
@@ -157,8 +158,9 @@ impl<'a> World<'a> {
         let mut world = World {
             scenario,
             now: Nanos(0),
-            order: 0,
-            events: BinaryHeap::new(),
+            end: scenario.end(),
+            events: Events::new(),
+            added: 0,
             ingress: scenario.hosts.iter().map(|host| Line::new(host.card, fabric.buffer)).collect(),
             hosts,
             guests,
@@ -222,12 +224,8 @@ impl<'a> World<'a> {
 
     /// Runs it to its end.
     pub(crate) fn run(mut self) -> Outcome {
-        let end = self.scenario.end();
         let mut baseline = None;
-        while let Some(Reverse((time, _, what))) = self.events.pop() {
-            if time > end {
-                break;
-            }
+        while let Some((time, what)) = self.events.take() {
             self.now = time;
             match what {
                 What::Settle => baseline = Some(Outcome::baseline(&mut self)),
@@ -258,15 +256,15 @@ impl<'a> World<'a> {
     }
 
     fn at(&mut self, time: Nanos, what: What) {
-        if time <= self.scenario.end() {
-            self.order += 1;
-            self.events.push(Reverse((time, self.order, what)));
+        if time <= self.end {
+            self.added += 1;
+            self.events.add(time, what);
         }
     }
 
     /// Number of events.
     pub(crate) fn events(&self) -> u64 {
-        self.order
+        self.added
     }
 
     /// Number of frames between two events.
@@ -314,7 +312,7 @@ impl<'a> World<'a> {
             self.notify(*guest as usize, done);
         }
         for (at, frame) in &left {
-            self.leave(index, *frame, *at);
+            self.leave(index, frame, *at);
         }
         // Their memory is used again.
         *self.hosts[index].told.lock() = cleared(told);
