@@ -31,13 +31,8 @@ pub(crate) struct Line {
 impl Line {
     /// A line of `rate` bits a second with a queue of `queue` bytes.
     pub(crate) fn new(rate: u64, queue: u64) -> Line {
-        let mut line = Line { rate, busy: Nanos(0), queue: Nanos(0) };
-        line.queue = line.time(queue);
-        line
-    }
-
-    fn time(&self, bytes: u64) -> Nanos {
-        Nanos((u128::from(bytes) * 8 * u128::from(SECOND) / u128::from(self.rate)) as u64)
+        let queue = u128::from(queue) * 8 * u128::from(SECOND) / u128::from(rate);
+        Line { rate, busy: Nanos(0), queue: Nanos(queue as u64) }
     }
 
     /// When the last bit of a frame leaves; none if the queue is full.
@@ -45,7 +40,8 @@ impl Line {
         if self.opens() > now {
             return None;
         }
-        self.busy = self.busy.max(now) + self.time(bytes.into());
+        // A frame's length is far below 2 GB, from which on this would overflow.
+        self.busy = self.busy.max(now) + Nanos(u64::from(bytes) * 8 * SECOND / self.rate);
         Some(self.busy)
     }
 

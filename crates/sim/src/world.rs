@@ -11,7 +11,7 @@ use crate::flow::{Flow, Tally};
 use crate::frame::{Content, Frame, Kind, SHORTEST};
 use crate::host::Host;
 use crate::outcome::Outcome;
-use crate::scenario::{Place, Scenario, Source};
+use crate::scenario::{Cpu, Place, Scenario, Source};
 use crate::uplink::Line;
 use division::Division;
 use fairlane_core::PortId;
@@ -62,6 +62,8 @@ pub(crate) struct Guest {
     pub rings: Shared<Rings>,
     host: usize,
     port: PortId,
+    /// When it runs.
+    cpu: Cpu,
     /// Frames in front of the card.
     pub queue: VecDeque<Frame>,
     /// Flows that send as much as they may, and whose turn it is.
@@ -144,6 +146,7 @@ impl<'a> World<'a> {
                     rings: Shared::new(Rings::new(plan.ring, marks.clone(), port)),
                     host: index,
                     port: PortId(port as u32 + 1),
+                    cpu: plan.cpu.clone(),
                     queue: VecDeque::new(),
                     greedy: Vec::new(),
                     turn: 0,
@@ -321,8 +324,7 @@ impl<'a> World<'a> {
 
     /// A guest's card has something for it.
     fn notify(&mut self, guest: usize, now: Nanos) {
-        let plan = &self.scenario.guests[guest];
-        let due = plan.cpu.runs_at(now + plan.wake);
+        let due = self.guests[guest].cpu.runs_at(now + self.scenario.guests[guest].wake);
         if due < self.guests[guest].due {
             self.guests[guest].due = due;
             self.at(due, What::Guest(guest as u32));
@@ -356,7 +358,7 @@ impl<'a> World<'a> {
 
     /// Fills a guest's ring, if the guest runs.
     fn refill(&mut self, index: usize) {
-        let runs = self.scenario.guests[index].cpu.runs_at(self.now);
+        let runs = self.guests[index].cpu.runs_at(self.now);
         if runs > self.now {
             return self.notify(index, runs);
         }
@@ -407,7 +409,7 @@ impl<'a> World<'a> {
         let index = self.flows[id as usize].traffic;
         let from = self.flows[id as usize].from;
         if let Place::Guest(guest) = from {
-            let runs = self.scenario.guests[guest].cpu.runs_at(self.now);
+            let runs = self.guests[guest].cpu.runs_at(self.now);
             if runs > self.now {
                 return self.at(runs, What::Source(id));
             }
