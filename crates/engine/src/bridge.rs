@@ -54,6 +54,8 @@ pub struct Bridge {
     name: String,
     pub(crate) fabric: Fabric,
     pub(crate) scheduler: Box<dyn Scheduler>,
+    /// Numbers of guests' ports below the largest that no port has.
+    vacant: usize,
     tenants: Tenants,
     /// Guests' ports whose ring was empty and that are polled, in no particular order (each knows its place), and the next one to
     /// poll.
@@ -107,6 +109,7 @@ impl Bridge {
                 receivers: Receivers::new(receive::POOL),
             },
             scheduler,
+            vacant: 0,
             tenants: Tenants::default(),
             idle: Vec::new(),
             cursor: 0,
@@ -252,6 +255,7 @@ impl Bridge {
             self.held.push(service);
             if let Some(entry) = self.fabric.entry(port) {
                 entry.turn = Turn::Parked(UPLINK);
+                entry.is_for_uplink = entry.early.is_none();
             }
             return;
         }
@@ -271,6 +275,9 @@ impl Bridge {
 
     /// Forwards a port's frames, up to the budget.
     fn serve(&mut self, service: &mut Service, burst: &mut Burst, now: Nanos) -> Left {
+        if self.finds_uplink_full(service.port) {
+            return Left::Waits(UPLINK);
+        }
         let Service { port: from, budget, cost } = service;
         let Some(mut sender) = self.fabric.entries[from.index()].take() else { return Left::Nothing };
         let before = *cost;
@@ -305,7 +312,8 @@ impl Bridge {
             let (bytes, segments) = (batch.bytes_of(0..done), batch.segments_of(0..done));
             match &mut sender.early {
                 Some(early) => early.consume(&mut *sender.port, done),
-                None => sender.port.consume(done),
+                None if done > 0 => sender.port.consume(done),
+                None => {}
             }
             cost.bytes += bytes;
             cost.uplink_bytes += uplink_bytes;
@@ -349,6 +357,15 @@ impl Bridge {
         }
         self.fabric.entries[from.index()] = Some(sender);
         left
+    }
+
+    /// Whether a port's next frame is one that the uplink refused, and the uplink has refused others since it had room last.
+    #[inline]
+    fn finds_uplink_full(&mut self, port: PortId) -> bool {
+        let is_full = self.fabric.entries[UPLINK.index()].as_ref().is_some_and(|uplink| uplink.refused);
+        let Some(entry) = self.fabric.entry(port) else { return false };
+        entry.is_for_uplink &= is_full;
+        entry.is_for_uplink
     }
 
     /// Makes a port wait for room in a guest's ring.

@@ -68,67 +68,72 @@ impl DerefMut for Attached {
     }
 }
 
-/// A port and its state in a bridge.
+/// A port and its state in a bridge. What each service needs comes first: with thousands of ports that is what it waits for, as none
+/// of it is in the processor's nearer caches.
+#[repr(C)]
 pub(crate) struct PortEntry {
-    pub name: String,
     pub port: Attached,
     /// Early ack for its guest.
     pub early: Option<Box<Early>>,
-    /// Its share in the policy.
-    pub share: Share,
-    /// The tenant whose share it uses.
-    pub tenant: Option<TenantId>,
-    /// A limit from elsewhere (xenstore).
-    pub limit: Option<Limit>,
-    /// Whether the switch checks the IP addresses of its frames.
-    pub judged_by_ip: bool,
-    pub counters: Counters,
-    /// Bytes of its frames that went to the uplink.
-    pub uplink_bytes: u64,
-    pub waiting: Waiting,
     pub turn: Turn,
+    /// Since when its next frame has waited for service.
+    pub since: Nanos,
     /// Its place among the idle ports that are polled, if it is one.
     pub idle_place: Option<usize>,
     /// How often it was polled in vain since it was served.
     pub vain_polls: u32,
     pub asleep: Asleep,
-    /// Since when its next frame has waited for service.
-    pub since: Nanos,
-    /// How frames for its guest are queued and scheduled.
-    pub receive: Receive,
-    /// Whether its guest receives through its queue only, as it or its tenant has a highest rate.
-    pub is_paced: bool,
-    /// Whether it or its tenant has a highest rate for what it sends.
-    pub is_limited: bool,
-    /// Its weight and its tenant's for what it sends, and for what its guest receives.
-    pub tx_owner: Owner,
-    pub rx_owner: Owner,
-    /// Frames that wait for room in its guest's ring.
-    pub queue: RxQueue,
-    pub rx_state: RxState,
-    /// How long frames for its guest waited in the queue; frames that were not queued count as zero.
-    pub rx_waiting: Waiting,
-    /// Senders that wait for room in its guest's ring.
-    pub waiters: Waiters,
-    /// When its guest last received a frame.
-    pub last_received: Nanos,
+    /// Whether the switch checks the IP addresses of its frames.
+    pub judged_by_ip: bool,
     /// Whether it waited for a guest as long as allowed, and was not served since.
     pub may_not_wait: bool,
-    /// Its ticket for the guest that it last waited for.
-    pub ticket: Option<Ticket>,
+    /// Whether the next frame in its ring is known to be for the uplink, which refused it.
+    pub is_for_uplink: bool,
     /// For the uplink: whether it refused the last frame.
     pub refused: bool,
-    /// Its measured share of the link in the last whole second, and its bytes at the second's start.
-    pub measured_share: f64,
-    pub marked: u64,
     /// Whether it is in the list of ports to flush.
     pub touched: bool,
+    /// Whether it or its tenant has a highest rate for what it sends.
+    pub is_limited: bool,
+    /// Its weight and its tenant's for what it sends.
+    pub tx_owner: Owner,
+    /// Its ticket for the guest that it last waited for.
+    pub ticket: Option<Ticket>,
     /// Average time of the worker per frame.
     pub frame_time: FrameTime,
     /// The worker's time to look into its ring while it waited, in nanoseconds, that was not charged yet.
     pub uncharged_look: u64,
     /// The worker's time for messages of its frontend.
     pub messages: Messages,
+    /// Bytes of its frames that went to the uplink.
+    pub uplink_bytes: u64,
+    pub waiting: Waiting,
+    pub counters: Counters,
+    pub name: String,
+    /// Its share in the policy.
+    pub share: Share,
+    /// The tenant whose share it uses.
+    pub tenant: Option<TenantId>,
+    /// A limit from elsewhere (xenstore).
+    pub limit: Option<Limit>,
+    /// Its measured share of the link in the last whole second, and its bytes at the second's start.
+    pub measured_share: f64,
+    pub marked: u64,
+    /// How frames for its guest are queued and scheduled.
+    pub receive: Receive,
+    /// Whether its guest receives through its queue only, as it or its tenant has a highest rate.
+    pub is_paced: bool,
+    pub rx_state: RxState,
+    /// Its weight and its tenant's for what its guest receives.
+    pub rx_owner: Owner,
+    /// Senders that wait for room in its guest's ring.
+    pub waiters: Waiters,
+    /// When its guest last received a frame.
+    pub last_received: Nanos,
+    /// Frames that wait for room in its guest's ring.
+    pub queue: RxQueue,
+    /// How long frames for its guest waited in the queue; frames that were not queued count as zero.
+    pub rx_waiting: Waiting,
 }
 
 impl PortEntry {
@@ -161,6 +166,7 @@ impl PortEntry {
             last_received: Nanos(0),
             may_not_wait: false,
             ticket: None,
+            is_for_uplink: false,
             refused: false,
             measured_share: 0.0,
             marked: 0,

@@ -117,19 +117,25 @@ impl<'a> Filler<'a> {
         settled.is_ok()
     }
 
-    /// Adds a frame whose bytes are in two places. False if the burst is full.
+    /// Adds a frame whose first bytes, at most [`HEAD`], are copied from `start`, and whose others are in `rest`. False if the burst is
+    /// full.
+    ///
+    /// # Panics
+    /// If `start` is longer.
     #[inline]
-    pub fn push_parts(&mut self, parts: [&'a [u8]; 2], offload: Offload) -> bool {
-        let (first, len) = (self.segments, parts[0].len() + parts[1].len());
-        // SAFETY: both parts live for 'a, which outlasts the batch.
-        let is_added = |part: &'a [u8], filler: &mut Self| unsafe { filler.segment(part.as_ptr(), part.len() as u32) };
-        if self.frames == BURST || !parts.into_iter().all(|part| part.is_empty() || is_added(part, self)) {
-            self.abandon(first);
+    pub fn push_parts(&mut self, start: &[u8], rest: &'a [u8], offload: Offload) -> bool {
+        let (of_head, body) = rest.split_at(rest.len().min(HEAD - start.len()));
+        let first = self.segments;
+        // SAFETY: `body` lives for 'a, which outlasts the batch.
+        if self.frames == BURST || !body.is_empty() && !unsafe { self.segment(body.as_ptr(), body.len() as u32) } {
             return false;
         }
-        self.gathered(first, len as u32);
-        let settled = self.settle::<0, Infallible>(self.frames - 1, |_, _, _| Ok(offload));
-        settled.is_ok()
+        let head = &mut self.burst.heads[self.frames].0;
+        head[..start.len()].copy_from_slice(start);
+        head[start.len()..start.len() + of_head.len()].copy_from_slice(of_head);
+        let index = self.frames;
+        self.gathered(first, (start.len() + rest.len()) as u32);
+        self.decide(index, |_, _| Some(offload))
     }
 
     /// Adds contiguous frames in order, while budget is left and the burst has room.

@@ -110,44 +110,58 @@ impl Rings {
     }
 }
 
-/// A backend's port at a guest's rings.
-pub(crate) struct Card {
-    pub rings: Shared<Rings>,
+/// What the ports of a host share.
+pub(crate) struct Backend {
     pub marks: Arc<Marks>,
-    /// Its place among its host's guests.
-    pub place: usize,
-    /// The guest's number.
-    pub guest: u32,
     /// The guests that are to be told of something.
     pub told: Shared<Vec<u32>>,
     pub clock: Virtual,
     pub costs: Costs,
-    /// Frames as they are offered.
-    pub shown: Vec<Frame>,
+}
+
+impl Backend {
+    /// Charges one end of the path of frames with these lengths.
+    pub(crate) fn spend(&self, frames: impl Iterator<Item = u32>) {
+        self.costs.spend(&self.clock, frames);
+    }
+}
+
+/// A backend's port at a guest's rings.
+pub(crate) struct Card {
+    pub rings: Shared<Rings>,
+    pub backend: Arc<Backend>,
+    /// Its place among its host's guests.
+    pub place: u32,
+    /// The guest's number.
+    pub guest: u32,
+    /// Number of frames that are offered.
+    pub shown: usize,
 }
 
 impl Source for Card {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, _now: Nanos) -> Batch<'a> {
         let rings = self.rings.lock();
-        frame::select(rings.sent.range(rings.taken..), budget, &mut self.shown);
-        drop(rings);
-        frame::offer(&self.shown, burst)
+        let batch = frame::offer(rings.sent.range(rings.taken..), budget, burst);
+        self.shown = batch.len();
+        batch
     }
 
     fn consume(&mut self, frames: usize) {
         let rings = &mut *self.rings.lock();
-        rings.taken += frames;
-        self.marks.set(self.place, rings.sent.len() > rings.taken);
-        self.costs.spend(&self.clock, self.shown.drain(..frames).map(|frame| frame.len));
+        let taken = rings.taken..rings.taken + frames;
+        self.backend.spend(rings.sent.range(taken.clone()).map(|frame| frame.len));
+        rings.taken = taken.end;
+        self.shown -= frames;
+        self.backend.marks.set(self.place as usize, rings.sent.len() > rings.taken);
     }
 
     fn waiting(&mut self, _now: Nanos) -> bool {
-        self.marks.is_set(self.place)
+        self.backend.marks.is_set(self.place as usize)
     }
 
     fn more(&mut self, notify: bool) -> bool {
         let mut rings = self.rings.lock();
-        let more = rings.sent.len() - rings.taken > self.shown.len();
+        let more = rings.sent.len() - rings.taken > self.shown;
         rings.asked.frames |= notify && !more;
         more
     }
@@ -160,7 +174,7 @@ impl Sink for Card {
         let room = rings.slots - rings.received.len();
         let fitting = start..frames.end.min(start + room);
         rings.received.extend(fitting.clone().map(|index| Frame::read(batch.head(index), batch.bytes(index))));
-        self.costs.spend(&self.clock, fitting.clone().map(|index| batch.bytes(index) as u32));
+        self.backend.spend(fitting.clone().map(|index| batch.bytes(index) as u32));
         Put { accepted: fitting.len(), refusal: (fitting.end < frames.end).then_some(Refusal::Full) }
     }
 
@@ -179,7 +193,7 @@ impl Sink for Card {
         rings.sent.drain(..taken);
         if (!rings.received.is_empty() || taken > 0 && rings.wants_slots) && !rings.is_told {
             rings.is_told = true;
-            self.told.lock().push(self.guest);
+            self.backend.told.lock().push(self.guest);
         }
         Nanos::NEVER
     }

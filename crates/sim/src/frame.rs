@@ -110,36 +110,41 @@ impl Frame {
         if self.kept[12..14] != ETHERTYPE {
             return self.segment().map_or(NOTHING, |segment| segment.content());
         }
-        let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| self.kept[at + byte]));
         let kind = [Kind::Hello, Kind::Data, Kind::Last, Kind::Answer][usize::from(self.kept[14] & 3)];
-        let sent = u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| self.kept[32 + byte]));
-        Content { kind, flow: word(16), number: word(20), answers: word(24), sent: Nanos(sent) }
+        let word = |at| u32::from_ne_bytes(self.bytes(at));
+        let sent = Nanos(u64::from_ne_bytes(self.bytes(32)));
+        Content { kind, flow: word(16), number: word(20), answers: word(24), sent }
+    }
+
+    #[inline]
+    fn bytes<const COUNT: usize>(&self, at: usize) -> [u8; COUNT] {
+        let mut bytes = [0; COUNT];
+        bytes.copy_from_slice(&self.kept[at..at + COUNT]);
+        bytes
     }
 
     /// Adds it to a burst.
-    fn show<'a>(&'a self, filler: &mut Filler<'a>) {
+    fn show(&self, filler: &mut Filler<'_>) {
         let kept = &self.kept[..KEPT.min(self.len as usize)];
-        filler.push_parts([kept, &REST[..self.len as usize - kept.len()]], OFFLOAD);
+        filler.push_parts(kept, &REST[..self.len as usize - kept.len()], OFFLOAD);
     }
 }
 
-/// Copies as many of the frames as a budget allows into `shown`.
-pub(crate) fn select<'a>(frames: impl Iterator<Item = &'a Frame>, budget: Budget, shown: &mut Vec<Frame>) {
-    shown.clear();
+/// Offers as many of the frames as a budget allows.
+pub(crate) fn offer<'a, 'f>(
+    frames: impl Iterator<Item = &'f Frame>,
+    budget: Budget,
+    burst: &'a mut Burst,
+) -> Batch<'a> {
+    let mut filler = burst.fill();
     let mut bytes = 0;
     for frame in frames.take(BURST.min(budget.frames as usize)) {
         if bytes >= budget.bytes {
             break;
         }
         bytes += u64::from(frame.len);
-        shown.push(*frame);
+        frame.show(&mut filler);
     }
-}
-
-/// Offers these frames.
-pub(crate) fn offer<'a>(shown: &'a [Frame], burst: &'a mut Burst) -> Batch<'a> {
-    let mut filler = burst.fill();
-    shown.iter().for_each(|frame| frame.show(&mut filler));
     filler.done()
 }
 

@@ -1,6 +1,6 @@
 //! A simulated host: the engine's own bridge, and a worker that runs it as [`fairlane_engine::worker`] does.
 
-use crate::card::{Card, Marks, Rings, Shared};
+use crate::card::{Backend, Card, Marks, Rings, Shared};
 use crate::clock::Virtual;
 use crate::scenario;
 use crate::uplink::{Uplink, Wire};
@@ -41,16 +41,15 @@ impl Host {
     ) -> Result<Host, Error> {
         let (clock, costs) = (Virtual::default(), host.costs);
         let (told, wire) = (Shared::new(Vec::new()), Shared::new(Wire::new(host.card)));
-        let (uplink, seen) = (wire.clone(), Nanos(0));
-        let uplink = Uplink { wire: uplink, clock: clock.clone(), costs, shown: Vec::new(), seen };
+        let backend = Arc::new(Backend { marks: marks.clone(), told: told.clone(), clock: clock.clone(), costs });
+        let uplink = Uplink { wire: wire.clone(), backend: backend.clone(), seen: Nanos(0) };
         let rate = host.link.rate;
         let uplink = Paced::new(uplink, rate.unwrap_or(0), uplink_queue(rate), true);
-        let mut numbered = rings.iter().zip(first..).enumerate();
+        let mut numbered = rings.iter().zip(first..).zip(0..);
         let card = |_: &Vif| {
-            let (place, (rings, guest)) = numbered.next().expect("there are rings for each vif");
-            let (rings, told, clock) = (rings.clone(), told.clone(), clock.clone());
-            let marks = marks.clone();
-            Ok(Box::new(Card { rings, marks, place, guest, told, clock, costs, shown: Vec::new() }) as Box<dyn Port>)
+            let ((rings, guest), place) = numbered.next().expect("there are rings for each vif");
+            let (rings, backend) = (rings.clone(), backend.clone());
+            Ok(Box::new(Card { rings, backend, place, guest, shown: 0 }) as Box<dyn Port>)
         };
         let bridge = Bridge::open(&host.policy, &host.link, Some(Box::new(uplink)), card, &clock)?;
         let kicks = Vec::new();

@@ -9,6 +9,7 @@
 mod bbr;
 mod card;
 mod clock;
+mod events;
 mod flow;
 mod frame;
 mod host;

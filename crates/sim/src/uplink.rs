@@ -1,9 +1,7 @@
 //! A host's card: what leaves it, when its last bit is on the wire, and what arrives, when its last bit came.
 
-use crate::card::Shared;
-use crate::clock::Virtual;
+use crate::card::{Backend, Shared};
 use crate::frame::{self, Frame};
-use crate::scenario::Costs;
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Budget;
 use fairlane_core::stats::{DropReason, Drops};
@@ -11,6 +9,7 @@ use fairlane_core::time::{Nanos, SECOND};
 use fairlane_port::{Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Frames that a card's receive ring holds, as Linux keeps for a tap.
 const RING: usize = 1020;
@@ -32,13 +31,8 @@ pub(crate) struct Line {
 impl Line {
     /// A line of `rate` bits a second with a queue of `queue` bytes.
     pub(crate) fn new(rate: u64, queue: u64) -> Line {
-        let mut line = Line { rate, busy: Nanos(0), queue: Nanos(0) };
-        line.queue = line.time(queue);
-        line
-    }
-
-    fn time(&self, bytes: u64) -> Nanos {
-        Nanos((u128::from(bytes) * 8 * u128::from(SECOND) / u128::from(self.rate)) as u64)
+        let queue = u128::from(queue) * 8 * u128::from(SECOND) / u128::from(rate);
+        Line { rate, busy: Nanos(0), queue: Nanos(queue as u64) }
     }
 
     /// When the last bit of a frame leaves; none if the queue is full.
@@ -46,7 +40,8 @@ impl Line {
         if self.opens() > now {
             return None;
         }
-        self.busy = self.busy.max(now) + self.time(bytes.into());
+        // A frame's length is far below 2 GB, from which on this would overflow.
+        self.busy = self.busy.max(now) + Nanos(u64::from(bytes) * 8 * SECOND / self.rate);
         Some(self.busy)
     }
 
@@ -92,9 +87,7 @@ impl Wire {
 /// The backend's port at its host's card.
 pub(crate) struct Uplink {
     pub wire: Shared<Wire>,
-    pub clock: Virtual,
-    pub costs: Costs,
-    pub shown: Vec<Frame>,
+    pub backend: Arc<Backend>,
     /// The latest time that this port was called with.
     pub seen: Nanos,
 }
@@ -104,14 +97,12 @@ impl Source for Uplink {
         self.seen = now;
         let wire = self.wire.lock();
         let here = wire.arriving.iter().take_while(|(at, _)| *at <= now).map(|(_, frame)| frame);
-        frame::select(here, budget, &mut self.shown);
-        drop(wire);
-        frame::offer(&self.shown, burst)
+        frame::offer(here, budget, burst)
     }
 
     fn consume(&mut self, frames: usize) {
-        self.wire.lock().arriving.drain(..frames);
-        self.costs.spend(&self.clock, self.shown.drain(..frames).map(|frame| frame.len));
+        let mut wire = self.wire.lock();
+        self.backend.spend(wire.arriving.drain(..frames).map(|(_, frame)| frame.len));
     }
 
     fn waiting(&mut self, now: Nanos) -> bool {
@@ -132,7 +123,7 @@ impl Sink for Uplink {
             accepted += 1;
         }
         let done = frames.start..frames.start + accepted;
-        self.costs.spend(&self.clock, done.map(|index| batch.bytes(index) as u32));
+        self.backend.spend(done.map(|index| batch.bytes(index) as u32));
         Put { accepted, refusal: (accepted < frames.len()).then_some(Refusal::Full) }
     }
 

@@ -6,11 +6,12 @@ mod streams;
 
 use crate::Error;
 use crate::card::{Marks, Rings, Shared};
+use crate::events::Events;
 use crate::flow::{Flow, Tally};
 use crate::frame::{Content, Frame, Kind, SHORTEST};
 use crate::host::Host;
 use crate::outcome::Outcome;
-use crate::scenario::{Place, Scenario, Source};
+use crate::scenario::{Cpu, Place, Scenario, Source};
 use crate::uplink::Line;
 use division::Division;
 use fairlane_core::PortId;
@@ -20,8 +21,7 @@ use fairlane_core::time::Nanos;
 use fairlane_port::{Burst, Poller};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -31,7 +31,7 @@ const GUEST_QUEUE: usize = 1000;
 /// Rate of a line that has none, in bits a second.
 const UNLIMITED: u64 = 1 << 50;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 enum What {
     /// Counts begin.
     Settle,
@@ -62,6 +62,8 @@ pub(crate) struct Guest {
     pub rings: Shared<Rings>,
     host: usize,
     port: PortId,
+    /// When it runs.
+    cpu: Cpu,
     /// Frames in front of the card.
     pub queue: VecDeque<Frame>,
     /// Flows that send as much as they may, and whose turn it is.
@@ -75,9 +77,10 @@ pub(crate) struct Guest {
 pub(crate) struct World<'a> {
     pub scenario: &'a Scenario,
     now: Nanos,
-    /// Number of events so far, which orders those of the same time.
-    order: u64,
-    events: BinaryHeap<Reverse<(Nanos, u64, What)>>,
+    end: Nanos,
+    events: Events<What>,
+    /// Number of events so far.
+    added: u64,
     pub hosts: Vec<Host>,
     pub guests: Vec<Guest>,
     pub flows: Vec<Flow>,
@@ -143,6 +146,7 @@ impl<'a> World<'a> {
                     rings: Shared::new(Rings::new(plan.ring, marks.clone(), port)),
                     host: index,
                     port: PortId(port as u32 + 1),
+                    cpu: plan.cpu.clone(),
                     queue: VecDeque::new(),
                     greedy: Vec::new(),
                     turn: 0,
@@ -157,8 +161,9 @@ impl<'a> World<'a> {
         let mut world = World {
             scenario,
             now: Nanos(0),
-            order: 0,
-            events: BinaryHeap::new(),
+            end: scenario.end(),
+            events: Events::new(),
+            added: 0,
             ingress: scenario.hosts.iter().map(|host| Line::new(host.card, fabric.buffer)).collect(),
             hosts,
             guests,
@@ -222,12 +227,8 @@ impl<'a> World<'a> {
 
     /// Runs it to its end.
     pub(crate) fn run(mut self) -> Outcome {
-        let end = self.scenario.end();
         let mut baseline = None;
-        while let Some(Reverse((time, _, what))) = self.events.pop() {
-            if time > end {
-                break;
-            }
+        while let Some((time, what)) = self.events.take() {
             self.now = time;
             match what {
                 What::Settle => baseline = Some(Outcome::baseline(&mut self)),
@@ -258,15 +259,15 @@ impl<'a> World<'a> {
     }
 
     fn at(&mut self, time: Nanos, what: What) {
-        if time <= self.scenario.end() {
-            self.order += 1;
-            self.events.push(Reverse((time, self.order, what)));
+        if time <= self.end {
+            self.added += 1;
+            self.events.add(time, what);
         }
     }
 
     /// Number of events.
     pub(crate) fn events(&self) -> u64 {
-        self.order
+        self.added
     }
 
     /// Number of frames between two events.
@@ -314,7 +315,7 @@ impl<'a> World<'a> {
             self.notify(*guest as usize, done);
         }
         for (at, frame) in &left {
-            self.leave(index, *frame, *at);
+            self.leave(index, frame, *at);
         }
         // Their memory is used again.
         *self.hosts[index].told.lock() = cleared(told);
@@ -323,8 +324,7 @@ impl<'a> World<'a> {
 
     /// A guest's card has something for it.
     fn notify(&mut self, guest: usize, now: Nanos) {
-        let plan = &self.scenario.guests[guest];
-        let due = plan.cpu.runs_at(now + plan.wake);
+        let due = self.guests[guest].cpu.runs_at(now + self.scenario.guests[guest].wake);
         if due < self.guests[guest].due {
             self.guests[guest].due = due;
             self.at(due, What::Guest(guest as u32));
@@ -358,7 +358,7 @@ impl<'a> World<'a> {
 
     /// Fills a guest's ring, if the guest runs.
     fn refill(&mut self, index: usize) {
-        let runs = self.scenario.guests[index].cpu.runs_at(self.now);
+        let runs = self.guests[index].cpu.runs_at(self.now);
         if runs > self.now {
             return self.notify(index, runs);
         }
@@ -409,7 +409,7 @@ impl<'a> World<'a> {
         let index = self.flows[id as usize].traffic;
         let from = self.flows[id as usize].from;
         if let Place::Guest(guest) = from {
-            let runs = self.scenario.guests[guest].cpu.runs_at(self.now);
+            let runs = self.guests[guest].cpu.runs_at(self.now);
             if runs > self.now {
                 return self.at(runs, What::Source(id));
             }

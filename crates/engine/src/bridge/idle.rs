@@ -1,7 +1,7 @@
 //! Guests' ports without frames: which of them are polled, and how often.
 
 use super::Bridge;
-use crate::entry::Turn;
+use crate::entry::{PortEntry, Turn};
 use fairlane_core::PortId;
 use fairlane_core::time::Nanos;
 
@@ -11,8 +11,8 @@ const FEW_POLLS: u64 = 8;
 const MOST_POLLS: u64 = 64;
 
 /// Polls in vain after which a port's peer is asked to wake the worker instead, even while that is busy with others, if more ports are
-/// idle than a round polls: when they have cost about as much as a wakeup does. Few idle ports are polled on: that is cheap, and
-/// finds a frame sooner than a wakeup.
+/// idle than a round polls: when they have cost about as much as a wakeup does. A peer that was asked before the worker slept wakes it
+/// in any case, so one poll is enough. Few idle ports are polled on: that is cheap, and finds a frame sooner than a wakeup.
 const VAIN_POLLS: u32 = 32;
 
 impl Bridge {
@@ -46,46 +46,54 @@ impl Bridge {
         }
     }
 
-    /// Stops polling an idle port if there are many, it was polled in vain too often, and its peer wakes the worker. Returns whether it
-    /// did.
-    fn doze(&mut self, port: PortId) -> bool {
-        let many = self.idle.len() as u64 > MOST_POLLS;
-        let asks = self.fabric.entry(port).is_some_and(|entry| {
-            entry.vain_polls = entry.vain_polls.saturating_add(1);
-            // ACKs that early ack sends for a guest, and what happens at a time, cause no event.
-            many && entry.vain_polls >= VAIN_POLLS && entry.early.is_none() && entry.port.wakes() && entry.dozes()
-        });
-        if asks {
-            self.leave_idle(port);
+    /// Hands an idle port to the scheduler if frames wait in its ring.
+    pub(super) fn poll(&mut self, port: PortId, now: Nanos) {
+        if self.fabric.entry(port).is_some_and(|entry| entry.turn == Turn::Idle && entry.has_frames(now)) {
+            self.wake_up(port, now);
         }
-        asks
     }
 
-    /// Hands an idle port to the scheduler if frames wait in its ring. Returns whether they do.
-    pub(super) fn poll(&mut self, port: PortId, now: Nanos) -> bool {
-        let Some(entry) = self.fabric.entry(port) else { return false };
-        if !entry.has_frames(now) {
-            return false;
-        }
+    /// Hands a port with frames to the scheduler.
+    fn wake_up(&mut self, port: PortId, now: Nanos) {
+        let Some(entry) = self.fabric.entry(port) else { return };
         entry.turn = Turn::Active;
         entry.since = now;
         entry.is_served();
         self.leave_idle(port);
         self.scheduler.activate(port, now);
-        true
     }
 
-    /// Polls some of the idle ports for frames.
+    /// Polls those idle ports that had frames when they were asked to wake the worker, and some of the others.
     pub(super) fn poll_idle(&mut self, now: Nanos) {
+        while let Some(port) = self.sleep.found.pop() {
+            self.poll(port, now);
+        }
         let polls = (FEW_POLLS + self.last_frames).min(MOST_POLLS) as usize;
         for _ in 0..polls.min(self.idle.len()) {
             if self.cursor >= self.idle.len() {
                 self.cursor = 0;
             }
             let Some(&port) = self.idle.get(self.cursor) else { break };
-            if !self.poll(port, now) && !self.doze(port) {
+            let many = self.idle.len() as u64 > MOST_POLLS;
+            let Some(entry) = self.fabric.entry(port) else { break };
+            if entry.has_frames(now) {
+                self.wake_up(port, now);
+            } else if entry.polled_in_vain(many) {
+                self.leave_idle(port);
+            } else {
                 self.cursor += 1;
             }
         }
+    }
+}
+
+impl PortEntry {
+    /// Counts a poll in vain. Returns whether the port need not be polled any more: there are `many`, and its peer, which was asked
+    /// to, wakes the worker.
+    fn polled_in_vain(&mut self, many: bool) -> bool {
+        self.vain_polls = self.vain_polls.saturating_add(1);
+        let is_enough = many && (self.vain_polls >= VAIN_POLLS || self.is_asked());
+        // ACKs that early ack sends for a guest, and what happens at a time, cause no event.
+        is_enough && self.early.is_none() && self.port.wakes() && self.dozes()
     }
 }

@@ -33,8 +33,8 @@ impl Bridge {
         anti_spoofing: AntiSpoofing,
         now: Nanos,
     ) -> Result<PortId, Taken> {
-        let guests = &self.fabric.entries[1..];
-        let index = guests.iter().position(Option::is_none).unwrap_or(guests.len()) + 1;
+        let index = if self.vacant == 0 { None } else { self.fabric.entries[1..].iter().position(Option::is_none) };
+        let index = index.map_or(self.fabric.entries.len(), |vacant| vacant + 1);
         let id = PortId(index as u32);
         let mut entry = PortEntry::new(name.to_owned(), port, share);
         entry.judged_by_ip = !anti_spoofing.addresses.is_empty();
@@ -42,6 +42,8 @@ impl Bridge {
         self.fabric.switch.attach(id, anti_spoofing)?;
         if index == self.fabric.entries.len() {
             self.fabric.entries.push(None);
+        } else {
+            self.vacant -= 1;
         }
         self.fabric.entries[index] = Some(Box::new(entry));
         self.scheduler.configure(id, share, now);
@@ -59,6 +61,7 @@ impl Bridge {
         }
         self.leave_idle(port);
         let mut entry = self.fabric.entries.get_mut(port.index())?.take()?;
+        self.vacant += 1;
         entry.waiters.release(|sender, _| {
             if let Some(sender) = self.fabric.entry(sender) {
                 sender.turn = Turn::Active;

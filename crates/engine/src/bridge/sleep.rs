@@ -18,6 +18,8 @@ pub(super) struct Sleep {
     asked_for_room: Vec<PortId>,
     /// Those that have something to do without an event.
     timed: Vec<PortId>,
+    /// Idle ones that had frames when they were asked, so that the worker does not sleep.
+    pub(super) found: Vec<PortId>,
 }
 
 /// What a port knows of its place in these lists.
@@ -58,10 +60,16 @@ impl PortEntry {
         }
     }
 
-    /// Asks the port's peer to wake the worker for a frame. False if one is there, or something happens without an event.
+    /// Whether an idle port's peer was asked before a sleep to wake the worker for a frame, and nothing happened at the port since.
+    #[inline]
+    pub(super) fn is_asked(&self) -> bool {
+        !self.asleep.is_listed
+    }
+
+    /// Has the port's peer wake the worker for a frame. False if one is there, or something happens without an event.
     pub(super) fn dozes(&mut self) -> bool {
-        if self.asleep.is_timed {
-            return false;
+        if self.asleep.is_timed || self.is_asked() {
+            return !self.asleep.is_timed;
         }
         self.asleep.has_asked = true;
         !self.port.enable_notifications(Wanted { frames: true, room: false })
@@ -72,16 +80,21 @@ impl Bridge {
     /// Asks ports to wake the worker for what they wait for. Returns true if something has arrived already.
     pub fn enable_notifications(&mut self) -> bool {
         let Bridge { fabric, sleep, contended, accelerated, held, .. } = self;
+        let Sleep { changed, asked_for_room, found, .. } = sleep;
         let mut ready = false;
         if let Some(uplink) = fabric.entry(UPLINK) {
             ready |= uplink.port.enable_notifications(Wanted { frames: true, room: !held.is_empty() });
         }
-        sleep.changed.retain(|port| {
+        changed.retain(|port| {
             let Some(entry) = fabric.entry(*port) else { return false };
             let there = match entry.turn {
                 // Its peer was asked already.
                 Turn::Idle if entry.idle_place.is_none() => false,
-                Turn::Idle => entry.port.enable_notifications(Wanted { frames: true, room: false }),
+                Turn::Idle => {
+                    let there = entry.port.enable_notifications(Wanted { frames: true, room: false });
+                    found.extend(there.then_some(*port));
+                    there
+                }
                 Turn::Parked(on) if on != UPLINK => entry.port.more(true),
                 Turn::Parked(_) | Turn::Active => false,
             };
@@ -90,9 +103,9 @@ impl Bridge {
             ready |= there;
             there
         });
-        sleep.asked_for_room.clear();
-        sleep.asked_for_room.extend(contended.iter().chain(fabric.receivers.full()));
-        for port in &sleep.asked_for_room {
+        asked_for_room.clear();
+        asked_for_room.extend(contended.iter().chain(fabric.receivers.full()));
+        for port in asked_for_room {
             if let Some(entry) = fabric.entry(*port) {
                 ready |= entry.port.enable_notifications(Wanted { frames: entry.turn == Turn::Idle, room: true });
             }

@@ -248,6 +248,37 @@ fn a_busy_worker_stops_polling_guests_that_send_nothing_and_hears_of_them() {
     }
 }
 
+#[test]
+fn guests_that_were_asked_before_a_sleep_are_polled_once() {
+    let mut host = Host::new();
+    let polled =
+        |host: &Host| host.guests.iter().map(|guest| guest.with(|rings| rings.times_polled)).collect::<Vec<_>>();
+    let before = polled(&host);
+    for _ in 0..200 {
+        (0..40).for_each(|_| host.send(1, 0));
+        host.round();
+        while host.outside.receive().is_some() {}
+    }
+    let once = polled(&host).iter().zip(before).filter(|(after, before)| **after == before + 1).count();
+    assert!(once as u32 >= GUESTS - 1 - 64, "{once} were polled once");
+}
+
+#[test]
+fn frames_that_keep_the_worker_from_sleeping_are_forwarded_at_once() {
+    let mut host = Host::new();
+    (2..=GUESTS).for_each(|guest| host.send(guest, 0));
+    while host.round() {}
+    while host.outside.receive().is_some() {}
+    // All were served, and none was asked since. A round polls few of them.
+    let senders = [20, 50, 90];
+    senders.iter().for_each(|guest| host.send(*guest, 0));
+    assert!(host.bridge.enable_notifications());
+    host.bridge.disable_notifications();
+    host.round();
+    let forwarded = std::iter::from_fn(|| host.outside.receive()).count();
+    assert_eq!(forwarded, senders.len());
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Action {
     /// A guest sends this many frames to another or to the uplink.

@@ -8,23 +8,23 @@ use rand::RngExt;
 
 impl World<'_> {
     /// A frame is on the wire of a host.
-    pub(super) fn leave(&mut self, host: usize, frame: Frame, at: Nanos) {
-        match self.heading(&frame) {
+    pub(super) fn leave(&mut self, host: usize, frame: &Frame, at: Nanos) {
+        match self.heading(frame) {
             // A copy that was flooded: its receiver has its own.
             Place::Guest(guest) if self.guests[guest].host == host => {}
-            Place::Outside if self.core.is_none() && self.is_passive(&frame) => {
+            Place::Outside if self.core.is_none() && self.is_passive(frame) => {
                 let traffic = &self.scenario.traffic[self.flows[frame.content().flow as usize].traffic];
                 if traffic.loss == 0.0 {
                     let arrives = at + self.scenario.fabric.delay + Nanos(traffic.rtt.0 / 2);
-                    if arrives <= self.scenario.end() {
-                        return self.count(&frame, arrives);
+                    if arrives <= self.end {
+                        return self.count(frame, arrives);
                     }
                 }
-                let slot = self.keep(frame);
+                let slot = self.keep(*frame);
                 self.at(at, What::Enter(slot));
             }
             _ => {
-                let slot = self.keep(frame);
+                let slot = self.keep(*frame);
                 self.at(at, What::Enter(slot));
             }
         }
