@@ -108,8 +108,11 @@ impl Grid {
     }
 }
 
+/// A mistake, and where it is in the grid.
+type Mistake = (Range<usize>, &'static str);
+
 /// The file that the points change, and where it runs if it is an experiment; or what is wrong, and where.
-fn base(file: &File) -> Result<(&Spanned<PathBuf>, Option<Lab>), (Range<usize>, &'static str)> {
+fn base(file: &File) -> Result<(&Spanned<PathBuf>, Option<Lab>), Mistake> {
     match (&file.plan, &file.experiment, &file.lab) {
         (Some(plan), None, None) => Ok((plan, None)),
         (None, Some(experiment), Some(lab)) => Ok((experiment, Some(*lab.get_ref()))),
