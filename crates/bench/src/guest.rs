@@ -79,15 +79,16 @@ type Pair = [Guest; 2];
 fn boot(home: &Path, name: &str, backend: impl Fn(usize) -> fairlane_lab::Backend) -> Result<Pair> {
     let guest = |number: u8| {
         let address = Ipv4Addr::new(10, 0, 0, number);
-        boot_one(home, &format!("{name}-{number}"), backend(number.into()), mac(number), address)
+        boot_one(home, &format!("{name}-{number}"), Kind::Uml, backend(number.into()), mac(number), address)
     };
     Ok([guest(1)?, guest(2)?])
 }
 
-/// Boots a User-Mode Linux guest.
+/// Boots a guest.
 pub(crate) fn boot_one(
     home: &Path,
     name: &str,
+    kind: Kind,
     backend: fairlane_lab::Backend,
     mac: [u8; 6],
     address: Ipv4Addr,
@@ -96,7 +97,7 @@ pub(crate) fn boot_one(
     let (name, log) = (name.to_owned(), home.join(format!("{name}.console")));
     // As in the papers. With 128 MiB, the kernel limits TCP's window to half a megabyte, so the round trip time would limit the rate.
     let (cpus, memory_mib, tools) = (1, 1024, Tools::default());
-    let spec = GuestSpec { name, kind: Kind::Uml, cpus, memory_mib, tools, nic: Some(nic), monitor: None, log };
+    let spec = GuestSpec { name, kind, cpus, memory_mib, tools, nic: Some(nic), monitor: None, log };
     match Guest::boot(&spec) {
         Err(fairlane_lab::Error::Missing(what)) => Err(Missing(what).into()),
         other => other.context("boot"),

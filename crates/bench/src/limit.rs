@@ -11,7 +11,7 @@ use crate::ovs::{BRIDGE, OpenVSwitch};
 use crate::rounds::{Contestant, Figures, compete};
 use crate::{Run, at_least, at_most, process};
 use anyhow::{Context, Result, bail};
-use fairlane_lab::{Command, Event, Guest, Job};
+use fairlane_lab::{Command, Event, Guest, Job, Kind};
 use fairlane_load::{ReceiveSpec, ping, tcp};
 use fairlane_report::{Figure, stats};
 use nix::sched::{CloneFlags, unshare};
@@ -88,7 +88,8 @@ fn measure_in_namespace(run: &mut Run) -> Result<()> {
     let backend = Backend::start(&[(socket.clone(), mac(1))], Uplink::Tap("up0"), None)?;
     ip("address add 10.0.0.254/24 dev up0")?;
     let lab_backend = fairlane_lab::Backend::VhostUser(socket);
-    let ours = Link { guest: boot_one(home.path(), "limited", lab_backend, mac(1), ours.into())?, at: ours.into() };
+    let ours =
+        Link { guest: boot_one(home.path(), "limited", Kind::Uml, lab_backend, mac(1), ours.into())?, at: ours.into() };
     for line in [
         "link add br0 type bridge",
         "link set br0 up",
@@ -99,8 +100,10 @@ fn measure_in_namespace(run: &mut Run) -> Result<()> {
         ip(line)?;
     }
     let lab_backend = fairlane_lab::Backend::Tap("tap0".to_owned());
-    let theirs =
-        Link { guest: boot_one(home.path(), "tapped", lab_backend, mac(2), theirs.into())?, at: theirs.into() };
+    let theirs = Link {
+        guest: boot_one(home.path(), "tapped", Kind::Uml, lab_backend, mac(2), theirs.into())?,
+        at: theirs.into(),
+    };
     let mut switched = match switched(home.path()) {
         Ok(switched) => Some(switched),
         Err(error) if error.is::<Missing>() => {
@@ -141,7 +144,7 @@ fn measure_in_namespace(run: &mut Run) -> Result<()> {
     run.result.figure(
         Figure::bars(TITLE)
             .caption(
-                "One stream, after three seconds to settle, for three seconds. Policer: nftables, burst of a tenth of a second. HTB: a queue of 1,000 packets. OVS: its egress policer, DPDK, the same burst.",
+                "One stream, after three seconds to settle, for three seconds. Policer: nftables, burst of a tenth of a second. HTB: a queue of 1,000 packets. OVS: its egress policer, DPDK, the same burst, toward a guest in QEMU.",
             )
             .y("segments")
             .categories(LIMITS.map(|limit| format!("{limit} Mbit/s")))
@@ -179,7 +182,7 @@ fn add(run: &mut Run, limit: u64, case: usize, streams: &Figures<Stream>) {
     }
 }
 
-/// A guest behind Open vSwitch.
+/// A guest behind Open vSwitch, in QEMU: User-Mode Linux does not come up with DPDK's vhost library.
 struct Switched {
     switch: OpenVSwitch,
     socket: PathBuf,
@@ -192,7 +195,7 @@ fn switched(home: &Path) -> Result<Switched> {
     ip(&format!("address add 10.0.2.254/24 dev {BRIDGE}"))?;
     ip(&format!("link set {BRIDGE} up"))?;
     let (at, backend) = (Ipv4Addr::new(10, 0, 2, 1), fairlane_lab::Backend::VhostUser(socket.clone()));
-    let guest = boot_one(home, "switched", backend, mac(3), at)?;
+    let guest = boot_one(home, "switched", Kind::Qemu, backend, mac(3), at)?;
     switch.switch_mut().suspend()?;
     Ok(Switched { switch, socket, link: Link { guest, at } })
 }
