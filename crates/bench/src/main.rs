@@ -51,7 +51,7 @@ struct Options {
     #[arg(long, value_name = "DIR", default_value = "out/bench")]
     out: PathBuf,
     #[command(flatten)]
-    served: served::Options,
+    served: served::Serve,
 }
 
 /// A comparison.

@@ -47,7 +47,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Options of such a program.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct Serve {
     /// Serve these sockets, for the bench itself.
     #[arg(long = "serve", hide = true, num_args = 1.., value_name = "SOCKET")]
     sockets: Vec<PathBuf>,
@@ -104,7 +104,7 @@ pub(crate) fn start(sockets: &[PathBuf], to: To, real_time: bool) -> Result<Proc
     Ok(process)
 }
 
-impl Options {
+impl Serve {
     /// Runs the backend, if this process is one.
     ///
     /// # Errors
