@@ -8,4 +8,4 @@ mod words;
 pub use edits::edit;
 pub use message::Message;
 pub use steps::{Conversation, STEP, check};
-pub use words::text;
+pub use words::{named, text};

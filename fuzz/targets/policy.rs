@@ -1,7 +1,7 @@
 //! An arbitrary policy file and arbitrary settings: every mistake is reported with its line, and a valid policy can be run and changed.
 #![no_main]
 
-use fairlane_fuzz::text;
+use fairlane_fuzz::{named, text};
 use fairlane_policy::{Change, File, Files, Kind, Policy, Setting, ShareSetting, Terms, units};
 use libfuzzer_sys::fuzz_target;
 
@@ -139,9 +139,7 @@ fn read(text: &str) -> Option<Policy> {
     match Policy::parse("policy.toml", text) {
         Ok(policy) => Some(policy),
         Err(problems) => {
-            let lines = text.lines().count().max(1);
-            assert!(!problems.is_empty());
-            assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.line) && !problem.message.is_empty()));
+            named(text, &problems);
             None
         }
     }

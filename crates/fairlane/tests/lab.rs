@@ -2,12 +2,14 @@
 //! with `FAIRLANE_GUESTS=required` in the environment it fails instead.
 
 mod missing;
+mod short;
 
 use fairlane_report::ResultFile;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use missing::skip_or_fail;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use short::SHORT;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::thread;
@@ -125,27 +127,6 @@ fn check_result(result: &ResultFile, out: &Path) -> Result<(), Failed> {
 fn native() -> Result<Completion, Failed> {
     trial("isolation-two-rates", "native", "kernel")
 }
-
-/// Some round trips in a namespace.
-const SHORT: &str = r#"
-name = "short"
-source = "this test"
-figure = "Round trips to a guest."
-machines = ["native"]
-
-[topology]
-guests = [{ cpus = [0] }]
-
-[procedure]
-kind = "ping"
-from = "external"
-guest = 1
-count = 10
-interval = 0.1
-
-[repeats]
-count = 2
-"#;
 
 fn lines() -> Result<Completion, Failed> {
     let home = tempfile::tempdir()?;

@@ -3,11 +3,13 @@
 
 mod missing;
 mod process;
+mod short;
 
 use fairlane_report::ResultFile;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use missing::skip_or_fail;
 use process::Process;
+use short::SHORT;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -27,24 +29,8 @@ goal = ["lowest requests/wait_p99"]
 "#;
 const PARTS: usize = 100;
 
-/// Round trips between namespaces.
-const EXPERIMENT: &str = r#"
-name = "echo"
-source = "None: a test"
-figure = "None."
-machines = ["native"]
-[topology]
-guests = [{ cpus = [0] }]
-[procedure]
-kind = "ping"
-from = "external"
-guest = 1
-count = 10
-interval = 0.01
-"#;
-
 const GRID_OF_EXPERIMENT: &str = r#"
-experiment = "echo.toml"
+experiment = "short.toml"
 lab = { machine = "native" }
 goal = ["lowest median"]
 measure = ["lost"]
@@ -168,7 +154,7 @@ fn goes_on() -> Result<(), Failed> {
 
 fn over_an_experiment() -> Result<Completion, Failed> {
     let place = Place::new();
-    fs::write(place.path("echo.toml"), EXPERIMENT)?;
+    fs::write(place.path("short.toml"), SHORT)?;
     fs::write(place.path("grid.toml"), GRID_OF_EXPERIMENT)?;
     let refused = place.sweep(&["run", "grid.toml", "--workers", "2"]).output()?;
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

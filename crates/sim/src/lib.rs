@@ -13,6 +13,7 @@ mod events;
 mod flow;
 mod frame;
 mod host;
+mod losses;
 mod outcome;
 mod plan;
 mod receiver;

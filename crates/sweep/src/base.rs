@@ -9,7 +9,7 @@ use fairlane_sim::Scenario;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use toml::{Table, Value};
 
 /// Metrics by name.
@@ -103,23 +103,25 @@ impl Base {
                 let outcome = fairlane_sim::run(&scenario).map_err(|why| why.to_string())?;
                 Ok(outcome.result(&scenario).metrics)
             }
-            Some(lab) => self.measure(lab, &table).map_err(|why| why.to_string())?,
+            Some(lab) => {
+                let output = self.run_in(lab, &table).map_err(|why| why.to_string())?;
+                let result = ResultFile::from_json(&String::from_utf8_lossy(&output.stdout), "the result");
+                result.map(|result| result.metrics).map_err(|_| {
+                    let said = String::from_utf8_lossy(&output.stderr);
+                    said.trim().lines().next_back().map_or_else(|| output.status.to_string(), str::to_owned)
+                })
+            }
         }
     }
 
     /// Runs an experiment, by this program's own command in a process of its own: its machines, and what goes wrong with them, end with it.
-    fn measure(&self, lab: Lab, table: &Table) -> std::io::Result<Result<Metrics, String>> {
+    fn run_in(&self, lab: Lab, table: &Table) -> std::io::Result<Output> {
         let place = tempfile::tempdir()?;
         let file = place.path().join(self.file.file_name().unwrap_or_default());
         std::fs::write(&file, table.to_string())?;
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["lab", "run"]).arg(&file).args(lab.options()).args(["--repeats", "1", "--json", "--out"]);
-        let output = command.arg(place.path().join("out")).stdin(Stdio::null()).output()?;
-        let result = ResultFile::from_json(&String::from_utf8_lossy(&output.stdout), "the result");
-        Ok(result.map(|result| result.metrics).map_err(|_| {
-            let said = String::from_utf8_lossy(&output.stderr);
-            said.trim().lines().next_back().map_or_else(|| output.status.to_string(), str::to_owned)
-        }))
+        command.arg(place.path().join("out")).stdin(Stdio::null()).output()
     }
 }
 
@@ -127,12 +129,7 @@ fn check(file: &Path, text: &str, lab: Option<Lab>) -> Result<(), Vec<Problem>> 
     let Some(lab) = lab else { return Scenario::parse(file, text).map(|_| ()) };
     let name = file.display().to_string();
     let experiment = Experiment::parse(&name, text)?;
-    if experiment.machines.contains(&lab.machine) {
-        return Ok(());
-    }
-    let kinds: Vec<&str> = experiment.machines.iter().map(|kind| kind.name()).collect();
-    let message = format!("it does not run on machine {}; it runs on {}", lab.machine, kinds.join(", "));
-    Err(vec![Problem { file: name, line: 1, message }])
+    experiment.runs_on(lab.machine).map_err(|message| vec![Problem { file: name, line: 1, message }])
 }
 
 fn messages(problems: Vec<Problem>) -> String {

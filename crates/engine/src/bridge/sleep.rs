@@ -68,8 +68,11 @@ impl PortEntry {
 
     /// Has the port's peer wake the worker for a frame. False if one is there, or something happens without an event.
     pub(super) fn dozes(&mut self) -> bool {
-        if self.asleep.is_timed || self.is_asked() {
-            return !self.asleep.is_timed;
+        if self.asleep.is_timed {
+            return false;
+        }
+        if self.is_asked() {
+            return true;
         }
         self.asleep.has_asked = true;
         !self.port.enable_notifications(Wanted { frames: true, room: false })

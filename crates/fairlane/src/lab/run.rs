@@ -178,10 +178,7 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, ExperimentEr
 fn check_options(experiment: &Experiment, args: &Args) -> Result<(), ExperimentError> {
     let (name, kind, backend) = (&experiment.name, args.machine, args.backend);
     let refuse = |message: String| Err(ExperimentError::Impossible(message));
-    if !experiment.machines.contains(&kind) {
-        let kinds: Vec<&str> = experiment.machines.iter().map(|kind| kind.name()).collect();
-        return refuse(format!("{name} does not run on machine {kind}; it runs on {}", kinds.join(", ")));
-    }
+    experiment.runs_on(kind).map_err(ExperimentError::Impossible)?;
     let counts = kind.has_virtual_clock() || kind.counts() && experiment.counts();
     if args.clock == ClockName::Instructions && !counts {
         return refuse(format!(

@@ -99,6 +99,18 @@ impl Experiment {
         self.cases.iter().map(|case| case.procedure.seconds() * self.repeats.most() as f64).sum()
     }
 
+    /// Whether it runs on this kind of machine.
+    ///
+    /// # Errors
+    /// It does not; on which it does.
+    pub fn runs_on(&self, kind: MachineKind) -> Result<(), String> {
+        if self.machines.contains(&kind) {
+            return Ok(());
+        }
+        let kinds: Vec<&str> = self.machines.iter().map(|kind| kind.name()).collect();
+        Err(format!("{} does not run on machine {kind}; it runs on {}", self.name, kinds.join(", ")))
+    }
+
     /// How many machines are booted one after another: consecutive cases with the same topology share one.
     pub fn boots(&self) -> usize {
         self.cases.chunk_by(|a, b| a.topology == b.topology).count()

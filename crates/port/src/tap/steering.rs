@@ -11,6 +11,9 @@ use std::os::fd::{AsRawFd, RawFd};
 /// `BPF_PROG_TYPE_SOCKET_FILTER`
 const SOCKET_FILTER: u32 = 1;
 
+/// linux/if_tun.h
+const TUNSETSTEERINGEBPF: libc::c_ulong = 0x8004_54e0;
+
 /// Steers the frames of a tap from now on.
 ///
 /// # Errors
@@ -21,9 +24,6 @@ pub(super) fn by_destination(tap: &File) -> io::Result<()> {
     // SAFETY: TUNSETSTEERINGEBPF reads an int; the device keeps the program.
     check(unsafe { libc::ioctl(tap.as_raw_fd(), TUNSETSTEERINGEBPF as _, &raw const program) }).map(drop)
 }
-
-/// linux/if_tun.h
-const TUNSETSTEERINGEBPF: libc::c_ulong = 0x8004_54e0;
 
 /// Returns the last four bytes of the destination's address, of which the device takes the remainder. The last bytes differ where
 /// addresses are given in turn, and where they are random.
