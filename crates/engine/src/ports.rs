@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::failure;
 use fairlane_policy::{Account, Card, Link, Loaded, Policy, Uplink, Vif, uplink_queue};
 use fairlane_port::card::{self, Card as NetworkCard};
+use fairlane_port::handover::Resting;
 use fairlane_port::paced::Paced;
 use fairlane_port::store;
 use fairlane_port::tap::Tap;
@@ -172,6 +173,16 @@ fn number(
 /// This is no Xen driver domain.
 pub(crate) fn find(found: impl FnMut(Found) + Send + 'static) -> Result<(), Error> {
     xen(|backend| backend.find(found)).map_err(|why| Error::failed("cannot look for cards of Xen's guests", why))
+}
+
+/// Leaves the frontends of Xen guests to another process, if there are any, until what this returns is dropped.
+///
+/// # Errors
+/// The thread that connects them does not answer.
+pub(crate) fn rest() -> Result<Option<Resting>, Error> {
+    let backend = XEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let resting = backend.as_ref().map(Backend::rest).transpose();
+    resting.map_err(|_| Error::failed("Xen's cards stay here", "xenstore has not answered for some seconds"))
 }
 
 /// The process's connection to xenstore, opened for the first Xen vif.

@@ -8,6 +8,7 @@ use crate::confinement;
 use crate::failure;
 use fairlane_core::PortId;
 use fairlane_core::time::Nanos;
+use fairlane_port::handover::Resting;
 use fairlane_port::{Burst, Interest, Key, Poller};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -209,23 +210,23 @@ impl Worker {
         })
     }
 
-    /// Stops the worker between two rounds, with its ports' peers left to another process.
+    /// Stops the worker between two rounds, with its ports' peers left to another process. It takes them back when what this returns is
+    /// dropped.
     ///
     /// # Errors
     /// The same.
     pub(crate) fn rest(&self) -> Result<Resting, Gone> {
-        let (hold, held) = mpsc::channel::<()>();
+        let (resting, rest) = Resting::new();
         self.answered(|answer| {
             Box::new(move |work| {
                 let_go(work);
                 // As above.
                 let _ = answer.send(());
-                // Nothing is ever sent: it ends when the other side is dropped.
-                let _ = held.recv();
+                rest.end();
                 take_back(work);
             })
         })?;
-        Ok(Resting(hold))
+        Ok(resting)
     }
 
     /// Has the worker carry out a command, and waits for what it answers.
@@ -252,16 +253,6 @@ impl Worker {
                 Ok(()) | Err(Gone::Ended(_)) => drop(thread.join()),
             }
         }
-    }
-}
-
-/// A worker that rests. It takes its ports' peers back when this is dropped.
-pub(crate) struct Resting(Sender<()>);
-
-impl Resting {
-    /// Has it rest for good: another process serves its peers.
-    pub(crate) fn for_good(self) {
-        std::mem::forget(self.0);
     }
 }
 

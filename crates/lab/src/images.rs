@@ -32,6 +32,9 @@ pub(crate) const CPU_TIME: &str = "/usr/lib/fairlane/cpu_time.py";
 /// The replacement of nice(1) in dom0.
 pub(crate) const NICE: &str = "/usr/lib/fairlane/nice.py";
 
+/// The program in dom0's image that replaces the running Fairlane.
+pub(crate) const REPLACE: &str = "/usr/lib/fairlane/replace.py";
+
 /// Python in dom0, which has no site packages to look for.
 pub(crate) const PYTHON: [&str; 3] = ["/usr/bin/python3.11", "-I", "-S"];
 
@@ -209,6 +212,7 @@ fn add_python(dom0: &mut Image, programs: &mut Vec<(String, PathBuf)>, tools: &P
     }
     dom0.bytes(&CPU_TIME[1..], include_bytes!("machine/cpu_time.py"));
     dom0.bytes(&NICE[1..], include_bytes!("machine/nice.py"));
+    dom0.bytes(&REPLACE[1..], include_bytes!("machine/replace.py"));
     let python = &PYTHON[0][1..];
     programs.push((python.to_owned(), packages::files("python3.11-minimal")?.join(python)));
     let module = format!("{XEN}/lowlevel/xc.cpython-311-x86_64-linux-gnu.so");

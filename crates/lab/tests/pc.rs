@@ -13,7 +13,7 @@ use fairlane_agent::mpi;
 use fairlane_engine::snapshot::{Snapshot, VifState};
 use fairlane_lab::{
     Agent, Clock, Command, Error, Event, GuestPlan, Job, Machine, MachineKind, Node, Outcome, Topology, images,
-    machine::{self, Backend},
+    machine::{self, Backend, Replacement},
 };
 use fairlane_load::{ReceiveSpec, disk, ping, tcp, udp};
 use libtest_mimic::Arguments;
@@ -80,7 +80,12 @@ fn fairlane() -> Result<(), Error> {
         let shown = dom0.output(&["fairlane", "ctl", "show"])?;
         eprintln!("{shown}");
         assert!(shown.lines().any(|line| line.starts_with("guest-1/0") && line.contains(" 37 ")), "{shown}");
-        // A stream survives a restart of the daemon, which takes seconds on a busy host.
+        // A stream survives a successor that takes over, and then a restart, which takes seconds on a busy host.
+        stream(machine, Node::External, Node::Guest(1), 12.0, || {
+            let outcome = dom0.run(machine::replace(Replacement::HandOver))?;
+            assert!(matches!(outcome, Outcome::Ran { status: Some(0), .. }), "{outcome:?}");
+            Ok(())
+        })?;
         let mut daemon = None;
         stream(machine, Node::Guest(1), Node::External, 24.0, || {
             dom0.output(&["fairlane", "ctl", "stop"])?;

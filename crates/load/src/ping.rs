@@ -6,6 +6,7 @@
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr, UdpSocket},
+    ops::Range,
     process,
     sync::atomic::{AtomicU16, Ordering},
     time::Instant,
@@ -48,6 +49,16 @@ impl RoundTrips {
     /// Requests without a reply.
     pub fn lost(&self) -> usize {
         self.seconds.iter().filter(|trip| trip.is_none()).count()
+    }
+
+    /// The longest time between two answers to requests that were due every `interval`, among those pairs whose earlier answer arrived
+    /// `within` this range; 0 if there are none. All in seconds, counted from when the first request was due.
+    pub fn gap(&self, interval: f64, within: Range<f64>) -> f64 {
+        let arrival = |(number, trip): (usize, &Option<f64>)| trip.map(|trip| number as f64 * interval + trip);
+        let mut arrivals: Vec<f64> = self.seconds.iter().enumerate().filter_map(arrival).collect();
+        arrivals.sort_by(f64::total_cmp);
+        let pairs = arrivals.windows(2).filter(|pair| within.contains(&pair[0]));
+        pairs.map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
     }
 }
 
@@ -239,6 +250,16 @@ mod tests {
     #[test]
     fn requests_without_a_reply_are_lost() {
         assert_eq!(RoundTrips { seconds: vec![Some(0.1), None, None] }.lost(), 2);
+    }
+
+    #[test]
+    fn a_gap_is_the_longest_time_without_an_answer() {
+        // Answers at 0.1, 1.5, 1.2 and 4.1: the second one is overtaken.
+        let trips = RoundTrips { seconds: vec![Some(0.1), Some(0.5), Some(-0.8), None, Some(0.1)] };
+        let near = |gap: f64, expected: f64| assert!((gap - expected).abs() < 1e-9, "{gap}");
+        near(trips.gap(1.0, 0.0..f64::INFINITY), 2.6);
+        near(trips.gap(1.0, 0.0..1.3), 1.1);
+        near(trips.gap(1.0, 2.0..9.0), 0.0);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Changes with the meaning of names and of records.
 pub const FORMAT: u32 = 1;
@@ -21,6 +22,33 @@ const PLACES: [Place; 3] = [Place::Manager, Place::Nowhere, Place::Here];
 
 /// How long to wait for the other process, in milliseconds.
 const PATIENCE: u16 = 10_000;
+
+/// A thread that rests, until this is dropped.
+pub struct Resting(Sender<()>);
+
+/// What a resting thread waits for.
+pub struct Rest(Receiver<()>);
+
+impl Resting {
+    /// Both ends.
+    pub fn new() -> (Resting, Rest) {
+        let (hold, held) = channel();
+        (Resting(hold), Rest(held))
+    }
+
+    /// Has it rest for good: another process does its work.
+    pub fn for_good(self) {
+        std::mem::forget(self.0);
+    }
+}
+
+impl Rest {
+    /// Waits until the other end is dropped.
+    pub fn end(self) {
+        // Nothing is ever sent.
+        let _ = self.0.recv();
+    }
+}
 
 /// Sends everything.
 ///

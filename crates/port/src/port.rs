@@ -142,7 +142,7 @@ pub trait Control {
     /// Enables or suspends the handling of the peer's messages. Frames and room are signalled in either case.
     fn set_messages_enabled(&mut self, _messages: bool) {}
 
-    /// Leaves the peer to another process, which has its descriptors: publishes what is to be published, and touches no ring any
+    /// Leaves the peer to another process, which has its descriptors or connects to it anew: publishes what is to be published, and touches no ring any
     /// more. Nothing else is called until [`Control::take_back`].
     fn let_go(&mut self) {}
 

@@ -2,9 +2,9 @@
 //! serves until the successor is ready to, and again if that one fails.
 
 use super::{Error, Shared};
-use crate::control;
-use fairlane_policy::{Card, Policy, Uplink};
-use fairlane_port::handover;
+use crate::{control, ports};
+use fairlane_policy::{Policy, Uplink};
+use fairlane_port::handover::{self, Resting};
 use std::io::{self, Read};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -15,6 +15,8 @@ impl Shared {
     /// # Errors
     /// Nothing was given, or the process failed: this one serves on.
     pub(super) fn hand_over(&self, to: &UnixStream, process: i32) -> Result<(), Error> {
+        // Before the policy is locked: a card that is found at this moment changes it.
+        let cards = ports::rest()?;
         // Locked to the end: nothing changes meanwhile.
         let policy = self.policy();
         let refused = |why: &str| Err(Error::failed("a successor cannot take over", format!("{why}; restart instead")));
@@ -28,7 +30,7 @@ impl Shared {
         match give(to) {
             Ok(connection) => {
                 handover::given();
-                resting.into_iter().for_each(|worker| worker.for_good());
+                resting.into_iter().chain(cards).for_each(Resting::for_good);
                 // There is one successor: the lock is held.
                 let _ = self.successor.set((process, connection));
                 self.request_stop();
@@ -45,13 +47,8 @@ impl Shared {
 
 /// What of a policy no other process can take over while this one runs.
 fn immovable(policy: &Policy) -> Option<&'static str> {
-    let is_xen = policy.takes_found() || policy.vifs.iter().any(|vif| matches!(vif.card, Card::Xen { .. }));
     let is_xdp = policy.links.iter().any(|link| matches!(link.uplink, Uplink::Xdp { .. }));
-    match (is_xen, is_xdp) {
-        (true, _) => Some("cards of Xen's guests cannot change hands"),
-        (_, true) => Some("a card through AF_XDP cannot change hands"),
-        _ => None,
-    }
+    is_xdp.then_some("a card through AF_XDP cannot change hands")
 }
 
 /// Gives everything, and waits until the other process has begun to serve: it says so by one byte. Returns the connection to it.

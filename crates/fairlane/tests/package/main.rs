@@ -174,7 +174,7 @@ fn restarted(root: &mut Root, guest: &Guest) -> Result<(), Failed> {
             let trips = answered(traffic)?;
             root.wait_for("the service runs", |root| root.run("systemctl is-active fairlane").status.success());
             lost += trips.lost();
-            gaps.push(gap::gap(&trips, INTERVAL));
+            gaps.push(trips.gap(INTERVAL, 0.0..f64::INFINITY));
         }
         eprintln!("{command}: gap {}; {lost} pings lost", gap::summary(&gaps));
         let log = root.done("journalctl --no-pager --unit=fairlane");

@@ -1,14 +1,4 @@
-//! The gap that pings see.
-
-use fairlane_load::ping::RoundTrips;
-
-/// The longest time between two answers to pings, one every `interval`; all in seconds.
-pub(crate) fn gap(trips: &RoundTrips, interval: f64) -> f64 {
-    let arrival = |(number, trip): (usize, &Option<f64>)| trip.map(|trip| number as f64 * interval + trip);
-    let mut arrivals: Vec<f64> = trips.seconds.iter().enumerate().filter_map(arrival).collect();
-    arrivals.sort_by(f64::total_cmp);
-    arrivals.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
-}
+//! The gaps that pings see, in words.
 
 /// The median and the worst of some gaps, in milliseconds, as text.
 pub(crate) fn summary(gaps: &[f64]) -> String {

@@ -23,7 +23,7 @@ mod support;
 use fairlane_lab::{Backend, Command, Error, Guest, GuestSpec, Kind, Outcome};
 use fairlane_load::{Sent, ping, tcp};
 use fairlane_report::{Axis, Figure, ResultFile, Series};
-use gap::{gap, summary};
+use gap::summary;
 use libtest_mimic::{Arguments, Failed, Trial};
 use manager::Manager;
 use namespace::Namespace;
@@ -208,7 +208,7 @@ fn gaps((_, connect, next): Case, restarts: usize) -> Result<Vec<f64>, Error> {
             sleep(Duration::from_millis(500));
             change(&mut service, next);
             let Outcome::RoundTrips(trips) = pings.wait()? else { panic!("round trips") };
-            gaps.push(gap(&trips, INTERVAL));
+            gaps.push(trips.gap(INTERVAL, 0.0..f64::INFINITY));
         }
         let Outcome::Sent(Sent { bytes, .. }) = stream.wait()? else { panic!("sent") };
         assert_eq!(received.join().expect("the receiver"), bytes, "the stream");

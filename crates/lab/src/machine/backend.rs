@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use fairlane_agent::Command;
 use fairlane_policy::CONTROL;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::wiring::{self, UPLINK};
-use crate::images::{NICE, PYTHON};
+use crate::images::{NICE, PYTHON, REPLACE};
 use crate::topology::{GuestPlan, Node, TenantPlan, Topology};
 use crate::{Agent, Error, Job};
 
@@ -119,10 +120,37 @@ pub(crate) fn set_weights(weights: impl Iterator<Item = (usize, u32)>) -> Comman
     Command::Run { argv: ["xenstore-write".to_owned()].into_iter().chain(pairs).collect() }
 }
 
-/// Starts the daemon in dom0 with the existing policy and the priority of `deploy/xen/fairlane.service.conf`, and waits until it
-/// answers.
+/// The command that starts the daemon in dom0 with the priority of `deploy/xen/fairlane.service.conf`, up to the program's name.
+fn prefix() -> Vec<&'static str> {
+    [&PYTHON[..], &[NICE, PRIORITY]].concat()
+}
+
+/// Starts the daemon in dom0 with the existing policy, and waits until it answers.
 pub fn run(dom0: &Agent) -> Result<Job, Error> {
-    serve(dom0, &[&PYTHON[..], &[NICE, PRIORITY]].concat(), PROGRAM, POLICY, CONTROL)
+    serve(dom0, &prefix(), PROGRAM, POLICY, CONTROL)
+}
+
+/// How the daemon in dom0 is replaced while guests use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replacement {
+    /// A successor takes over, and then it ends.
+    HandOver,
+    /// It ends as a service manager ends it, and is started again.
+    Restart,
+    /// It is killed, and started again.
+    Kill,
+}
+
+/// The host's command that replaces the daemon. It exits when the next one serves, or was started.
+pub fn replace(how: Replacement) -> Command {
+    let how = match how {
+        Replacement::HandOver => "hand-over",
+        Replacement::Restart => "restart",
+        Replacement::Kill => "kill",
+    };
+    let argv = [&PYTHON[..], &[REPLACE, how], &prefix(), &[PROGRAM, "up", POLICY]].concat();
+    Command::Run { argv: argv.into_iter().map(str::to_owned).collect() }
 }
 
 /// Starts the daemon with a policy and a control socket, and waits until it answers. `prefix` is a command that runs it, if any.

@@ -12,6 +12,7 @@ use super::host::Host;
 use super::store::Store;
 use super::{Link, Plug, Xen};
 use crate::Limit;
+use crate::handover::{Rest, Resting};
 use fairlane_policy::Terms;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -21,12 +22,16 @@ use std::ops::Bound;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tracing::{info, warn};
 
 /// Where the toolstack creates vifs, below the own domain's path.
 const VIFS: &str = "backend/vif";
+
+/// How long to wait until the thread rests: xenstore may be slow.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// Identifies a vif in xenstore: its guest's domain, and its device number there.
 type Id = (u16, u32);
@@ -51,6 +56,8 @@ enum Message {
     Find(Finder),
     /// The port of this number disconnected its frontend, with the reason if that broke a rule.
     Disconnected(usize, Option<String>),
+    /// Do nothing for a while, and answer before.
+    Rest(Sender<()>, Rest),
     End,
 }
 
@@ -138,6 +145,19 @@ impl Backend {
         self.send(Message::Find(Box::new(finder)));
     }
 
+    /// Leaves xenstore and all frontends to another process. When what this returns is dropped, the dialogue goes on with what it then
+    /// finds. Ports must be told as well ([`Control::let_go`](crate::Control::let_go)), after this.
+    ///
+    /// # Errors
+    /// The thread has ended, or does not answer within ten seconds.
+    pub fn rest(&self) -> Result<Resting, RecvTimeoutError> {
+        let (resting, rest) = Resting::new();
+        let (answer, answered) = channel();
+        self.send(Message::Rest(answer, rest));
+        answered.recv_timeout(ANSWER)?;
+        Ok(resting)
+    }
+
     fn send(&self, message: Message) {
         // As above.
         let _ = self.messages.send(message);
@@ -201,6 +221,12 @@ impl Dialogue {
                     Message::Disconnected(number, reason) => {
                         self.disconnected(number, reason);
                         // The next guest of that name may have waited for this.
+                        changed.extend(self.all()?);
+                    }
+                    Message::Rest(answer, rest) => {
+                        // The other side waits, or has given up and drops its end.
+                        let _ = answer.send(());
+                        rest.end();
                         changed.extend(self.all()?);
                     }
                     Message::End => return Ok(()),

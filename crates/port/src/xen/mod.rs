@@ -73,6 +73,8 @@ pub struct Xen {
     link: Option<Link>,
     /// Why the last frontend was disabled or refused, until the next one connects.
     broken: Option<String>,
+    /// Whether another process has the frontend.
+    left: bool,
     limit: Option<Limit>,
     /// The transmit queues' turns.
     turn: Turn,
@@ -141,6 +143,7 @@ impl Xen {
             watcher: None,
             link: None,
             broken: None,
+            left: false,
             limit: None,
             turn: Turn::default(),
             retry: None,
@@ -345,6 +348,21 @@ impl Control for Xen {
 
     fn is_message(&self, number: u32) -> bool {
         number == COMMANDS
+    }
+
+    /// The frontend's channels can have one other end, and its rings say where to go on.
+    fn let_go(&mut self) {
+        // A frontend may have been connected that this port does not know of yet.
+        self.handle_commands();
+        self.left = self.link.is_some();
+        self.disconnect();
+    }
+
+    /// Asks for the frontend: a worker may not map its rings.
+    fn take_back(&mut self) {
+        if std::mem::take(&mut self.left) {
+            (self.disconnected)(None);
+        }
     }
 
     fn limit(&self) -> Option<Limit> {

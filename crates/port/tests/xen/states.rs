@@ -192,6 +192,38 @@ fn the_next_daemon_resumes_where_the_last_one_stopped() {
 }
 
 #[test]
+fn a_successor_that_fails_gives_the_frontend_back() {
+    let mut host = Host::new();
+    let mut guest = host.boot(1);
+    guest.post_buffers(64);
+    guest.transmit(&frame(1, 100), 4096, 0, 0, None);
+    assert_eq!(host.worker.take().len(), 1);
+    guest.transmit(&frame(2, 100), 4096, 0, 0, None);
+    let resting = host.backend.as_ref().unwrap().rest().unwrap();
+    host.worker.port.let_go();
+    assert_eq!(host.machine.users(1, 1), 2, "the successor can bind its channels");
+    let mut next = Host::beside(host.store.clone(), host.machine.clone());
+    next.up();
+    assert_eq!(next.worker.take(), [(frame(2, 100), Offload::default())], "no frame is lost or duplicated");
+    next.worker.put(&frame(3, 100), Offload::default());
+    assert_eq!(guest.receive(), [(frame(3, 100), 0, None)]);
+    // Both see this, and one heeds it.
+    host.store.write(BACK, &[("rate", "500000,50000")]);
+    let limit = Some(Limit { rate: 80_000_000, burst: 500_000 });
+    next.worker.until(|port| port.limit() == limit);
+    next.backend = None;
+    drop(next);
+    guest.transmit(&frame(4, 100), 4096, 0, 0, None);
+    assert_eq!((host.worker.port.status(), host.worker.port.limit()), (Status::Waiting, None));
+    host.worker.port.take_back();
+    drop(resting);
+    host.up();
+    host.worker.until(|port| port.limit() == limit);
+    assert_eq!(host.worker.take(), [(frame(4, 100), Offload::default())]);
+    assert_eq!(host.store.read("backend/vif/1/0/state").as_deref(), Some("4"), "its frontend sees no change");
+}
+
+#[test]
 fn a_frontend_that_breaks_a_rule_is_closed_with_the_reason() {
     let mut host = Host::new();
     let guest = host.boot(1);

@@ -10,6 +10,7 @@ mod path_length;
 mod ping;
 mod receive_share;
 pub(super) mod registry;
+mod replacement;
 mod requests;
 mod stall;
 mod transfer;
@@ -19,6 +20,7 @@ mod weight_steps;
 
 use std::fmt::Debug;
 
+use fairlane_agent::Outcome;
 use fairlane_report::{Figure, ResultFile};
 use serde::{Deserialize, Deserializer, de::Error};
 
@@ -100,6 +102,21 @@ fn node<'a, D: Deserializer<'a>>(from: D) -> Result<Node, D::Error> {
         Ok(Word::Name(name)) if name == "host" => Ok(Node::Host),
         _ => Err(D::Error::custom("a node is \"external\", \"host\" or the number of a guest, from 1")),
     }
+}
+
+/// Checks that the host's programs in a plan succeeded.
+///
+/// # Errors
+/// `what` happened, and what the program said.
+fn succeeded(machine: &dyn Machine, accounts: &[Account], what: &str) -> Result<(), crate::Error> {
+    let failed = accounts.iter().find_map(|account| match &account.outcome {
+        Outcome::Ran { status, stderr, .. } if *status != Some(0) => Some(stderr.trim()),
+        _ => None,
+    });
+    failed.map_or(Ok(()), |said| {
+        let guest = machine.agent(Node::Host).name().to_owned();
+        Err(crate::Error::Failed { guest, reason: format!("{what}: {said}") })
+    })
 }
 
 /// The title of a figure about one case of an experiment.

@@ -4,12 +4,12 @@ use serde::Deserialize;
 use toml::de::ValueDeserializer;
 
 use super::{
-    Procedure, all_to_all, packet_delay, path_length, ping, receive_share, requests, stall, transfer, udp_share,
-    weight_steps,
+    Procedure, all_to_all, packet_delay, path_length, ping, receive_share, replacement, requests, stall, transfer,
+    udp_share, weight_steps,
 };
 
 /// The names of all procedures.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 11] = [
     "udp-share",
     "receive-share",
     "weight-steps",
@@ -20,6 +20,7 @@ pub(crate) const NAMES: [&str; 10] = [
     "path-length",
     "requests",
     "stall",
+    "replacement",
 ];
 
 /// Deserializes the procedure of this name; none if there is no such procedure.
@@ -39,6 +40,7 @@ pub(crate) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dy
         "path-length" => boxed::<path_length::PathLength>(value),
         "requests" => boxed::<requests::Requests>(value),
         "stall" => boxed::<stall::Stall>(value),
+        "replacement" => boxed::<replacement::Replace>(value),
         "all-to-all" => boxed::<all_to_all::AllToAll>(value),
         _ => return None,
     })

@@ -5,7 +5,7 @@
 
 use std::iter::zip;
 
-use fairlane_agent::{Command, Outcome};
+use fairlane_agent::Command;
 use fairlane_load::{ReceiveSpec, udp};
 use fairlane_report::{Axis, Figure, Series};
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use super::super::fault::{Fault, guest_fault, limits};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
 use super::flows::{Flows, mean, worst};
-use super::{Finished, Procedure, passage, title};
+use super::{Finished, Procedure, passage, succeeded, title};
 use crate::machine::set_weights;
 use crate::{Error, Machine, Node, Topology};
 
@@ -179,14 +179,7 @@ impl Procedure for WeightSteps {
         accounts: &[Account],
         record: &mut Record,
     ) -> Result<(), Error> {
-        for account in accounts {
-            if let Outcome::Ran { status, stderr, .. } = &account.outcome
-                && *status != Some(0)
-            {
-                let guest = machine.agent(Node::Host).name().to_owned();
-                return Err(Error::Failed { guest, reason: format!("a weight was not set: {}", stderr.trim()) });
-            }
-        }
+        succeeded(machine, accounts, "a weight was not set")?;
         passage::end(topology, machine, record)
     }
 
@@ -211,7 +204,7 @@ impl Procedure for WeightSteps {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use fairlane_agent::Event;
+    use fairlane_agent::{Event, Outcome};
     use fairlane_load::Sample;
 
     use super::*;
