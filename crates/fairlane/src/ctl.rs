@@ -268,7 +268,7 @@ fn show(shown: &Snapshot) -> String {
             vif.tenant.clone().unwrap_or_default(),
             figures::state(vif),
             vif.weight.to_string(),
-            format!("{:.3}", vif.share),
+            figures::share(Some(vif.share)),
             rate(Some(vif.min_rate).filter(|rate| *rate > 0)),
             rate(vif.max_rate),
             format_size(vif.burst),

@@ -7,6 +7,11 @@ pub(crate) fn rate(bits_per_second: f64) -> String {
     scaled(bits_per_second, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 
+/// Formats a share of a link, 0 to 1: `0.750`; `-` if there is none.
+pub(crate) fn share(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{share:.3}"))
+}
+
 /// Formats a number of bytes: `1.5GiB`.
 pub(crate) fn size(bytes: u64) -> String {
     scaled(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])

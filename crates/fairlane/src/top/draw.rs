@@ -1,9 +1,9 @@
-//! The screen: links above, vifs below, a line about the selected vif, the keys.
+//! The screen: links and tenants above, vifs below, a line about the selected vif, the keys.
 
 use super::app::App;
-use super::cells::{self, LINK_HEAD, LINK_RIGHT, VIF_HEAD, VIF_RIGHT};
+use super::cells::{self, LINK_HEAD, LINK_RIGHT, TENANT_HEAD, TENANT_RIGHT, VIF_HEAD, VIF_RIGHT};
 use crate::figures::{self, count};
-use fairlane_engine::reading::{LinkReading, VifReading};
+use fairlane_engine::reading::VifReading;
 use fairlane_engine::snapshot::State;
 use fairlane_policy::units::format_rate;
 use ratatui::Frame;
@@ -35,19 +35,24 @@ pub(super) fn draw(frame: &mut Frame, app: &mut App) {
         frame.render_widget(self::keys(app), keys);
         return;
     };
-    // The links take at most a third of the screen, since the vifs are of more interest.
-    let most = (frame.area().height / 3).max(2);
-    let links = u16::try_from(reading.links.len() + 1).unwrap_or(u16::MAX).min(most);
-    let rows = [1, links, 1].map(Constraint::Length);
-    let rows = [rows[0], rows[1], rows[2], Constraint::Fill(1), Constraint::Length(1), Constraint::Length(1)];
-    let [title, links, _, vifs, selected, keys] = Layout::vertical(rows).areas(frame.area());
+    let links: Vec<_> = reading.links.iter().map(cells::link).collect();
+    let tenants: Vec<_> = reading.tenants.iter().flat_map(cells::tenant).collect();
+    // Each takes at most a third of the screen, or a quarter if there are both, since the vifs are of more interest.
+    let parts = if tenants.is_empty() { 3 } else { 4 };
+    let most = (frame.area().height / parts).max(2);
+    let height = |rows: usize| u16::try_from(rows + 1).unwrap_or(u16::MAX).min(most);
+    let (of_links, of_tenants) = (height(links.len()), if tenants.is_empty() { 0 } else { height(tenants.len()) });
+    let rows = [1, of_links, of_tenants.min(1), of_tenants, 1].map(Constraint::Length);
+    let rows = rows.into_iter().chain([Constraint::Fill(1), Constraint::Length(1), Constraint::Length(1)]);
+    let [title, links_area, _, tenants_area, _, vifs, selected, keys] = Layout::vertical(rows).areas(frame.area());
 
     let seconds = reading.time / 1_000_000_000;
     let up = format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
     let (link_count, vif_count) = (count(reading.links.len(), "link"), count(reading.vifs.len(), "vif"));
     let title_text = format!("fairlane: {link_count}, {vif_count}, up {up}");
     frame.render_widget(Line::from(title_text).bold(), title);
-    frame.render_widget(link_table(&reading.links), links);
+    frame.render_widget(table(LINK_HEAD, LINK_RIGHT, links), links_area);
+    frame.render_widget(table(TENANT_HEAD, TENANT_RIGHT, tenants), tenants_area);
     let shown = app.vifs();
     let at = app.table.selected().unwrap_or(0).min(shown.len().saturating_sub(1));
     frame.render_widget(shown.get(at).map_or(Line::default(), |vif| about(vif)), selected);
@@ -71,16 +76,15 @@ fn head<'a>(names: impl IntoIterator<Item = (String, bool)>) -> Row<'a> {
     Row::new(cells(names)).style(Style::new().add_modifier(Modifier::UNDERLINED))
 }
 
-fn link_table(links: &[LinkReading]) -> Table<'static> {
-    let rows: Vec<_> = links.iter().map(cells::link).collect();
+/// A table whose columns are as wide as their longest cells.
+fn table(names: [&str; 7], right: [bool; 7], rows: Vec<[String; 7]>) -> Table<'static> {
     let width = |column: usize| {
         let longest = rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-        Constraint::Length(longest.max(LINK_HEAD[column].len()) as u16)
+        Constraint::Length(longest.max(names[column].len()) as u16)
     };
-    let widths: Vec<_> = (0..LINK_HEAD.len()).map(width).collect();
-    let names = LINK_HEAD.map(str::to_owned).into_iter().zip(LINK_RIGHT);
-    Table::new(rows.into_iter().map(|row| Row::new(cells(row.into_iter().zip(LINK_RIGHT)))), widths)
-        .header(head(names))
+    let widths: Vec<_> = (0..names.len()).map(width).collect();
+    Table::new(rows.into_iter().map(|row| Row::new(cells(row.into_iter().zip(right)))), widths)
+        .header(head(names.map(str::to_owned).into_iter().zip(right)))
         .column_spacing(2)
 }
 

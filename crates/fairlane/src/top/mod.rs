@@ -27,9 +27,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Watch a running backend: the traffic of each vif, and its share of the link
+/// Watch a running backend: the traffic of each vif and tenant, and its share of the link
 ///
-/// `due` is the share that a vif's weight gives it among the vifs that send. Waits (p50, p99) are upper bounds of histogram
+/// `due` is the share that weights give a vif or tenant among those that send. Waits (p50, p99) are upper bounds of histogram
 /// buckets, powers of two nanoseconds. Keys: q quits, s sorts by the next column, p pauses, arrows select a vif.
 #[derive(clap::Args)]
 pub(crate) struct Args {

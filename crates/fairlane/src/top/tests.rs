@@ -4,7 +4,7 @@ use super::app::{App, SortKey};
 use super::cells;
 use super::draw::draw;
 use super::history::History;
-use fairlane_engine::reading::Reading;
+use fairlane_engine::reading::{Reading, TenantPart};
 use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, State, TenantState, VifState};
 use proptest::prelude::*;
 use ratatui::Terminal;
@@ -278,8 +278,17 @@ idle   lan   waiting      0bit/s    0bit/s  0.000      -        0        -      
 
 proptest! {
     #[test]
-    fn draws_on_any_screen(width in 1u16..200, height in 1u16..60, vifs in 0usize..40, selected in 0usize..50) {
-        let seen = |time| snapshot(time * SECOND, (0..vifs).map(|i| vif(&format!("v{i}"), 1, 0.5, time * 1000)).collect());
+    fn draws_on_any_screen(
+        (width, height) in (1u16..200, 1u16..60),
+        vifs in 0usize..40,
+        tenants in 0usize..40,
+        selected in 0usize..50,
+    ) {
+        let tenant = |i| TenantState { name: format!("t{i}"), weight: 1, ..TenantState::default() };
+        let seen = |time| {
+            let vifs = (0..vifs).map(|i| vif(&format!("v{i}"), 1, 0.5, time * 1000)).collect();
+            Snapshot { tenants: (0..tenants).map(tenant).collect(), ..snapshot(time * SECOND, vifs) }
+        };
         let mut app = App::new();
         app.handle_snapshot(Ok(seen(1)));
         app.handle_snapshot(Ok(seen(2)));
@@ -288,16 +297,46 @@ proptest! {
     }
 }
 
-/// Tenant `red` has twice the weight of the vif without a tenant; its two vifs share by 1 to 3.
+/// Tenant `red` has twice the weight of the vif without a tenant; its two vifs share by 1 to 3. Tenant `blue` has no vifs.
+fn tenants(seconds: u64) -> Snapshot {
+    let of_red = |name: &str, weight, share| VifState {
+        tenant: Some("red".to_owned()),
+        ..vif(name, weight, share, seconds * 3_125_000)
+    };
+    let tenant = |name: &str, weight| TenantState { name: name.to_owned(), weight, ..TenantState::default() };
+    let vifs = vec![of_red("a", 10, 0.25), of_red("b", 30, 0.25), vif("c", 100, 0.5, seconds * 6_250_000)];
+    Snapshot { tenants: vec![tenant("red", 200), tenant("blue", 100)], ..snapshot(seconds * SECOND, vifs) }
+}
+
+#[test]
+fn tenants_have_their_shares_of_each_link() {
+    let mut app = App::new();
+    (1..=2).for_each(|second| app.handle_snapshot(Ok(tenants(second))));
+    let expected = "\
+fairlane: 1 link, 3 vifs, up 0:00:02
+link  scheduler       rate          out    used      in  uplink
+lan   fair       100Mbit/s  100.0Mbit/s  100.0%  0bit/s  up
+
+tenant  weight        sent  received  link  share    due
+red        200  50.0Mbit/s    0bit/s  lan   0.500  0.667
+blue       100      0bit/s    0bit/s  -         -      -
+
+vif  link state ";
+    let shown = screen(&mut app, 120, 20);
+    assert!(shown.starts_with(expected), "{shown}");
+    let plain = cells::plain(app.reading.as_ref().unwrap());
+    assert!(plain.contains("\nred        200  50.0Mbit/s    0bit/s  lan   0.500  0.667\n"), "{plain}");
+    // A second link has a row of its own.
+    let reading = app.reading.as_mut().unwrap();
+    let far = TenantPart { link: "far".to_owned(), share: 1.0, due: 1.0 };
+    reading.tenants[0].links.push(far);
+    let plain = cells::plain(reading);
+    assert!(plain.contains(&format!("\n{:38}far   1.000  1.000\nblue ", "")), "{plain}");
+}
+
 #[test]
 fn due_shares_follow_tenants() {
-    let of_red = |name: &str, weight| VifState { tenant: Some("red".to_owned()), ..vif(name, weight, 0.3, 1) };
-    let tenants = vec![TenantState { name: "red".to_owned(), weight: 200, ..TenantState::default() }];
-    let at = |time| {
-        let vifs = vec![of_red("a", 10), of_red("b", 30), vif("c", 100, 0.3, 1)];
-        Snapshot { tenants: tenants.clone(), ..snapshot(time, vifs) }
-    };
-    let reading = Reading::between(&at(0), &at(SECOND)).unwrap();
+    let reading = Reading::between(&tenants(1), &tenants(2)).unwrap();
     let due: Vec<f64> = reading.vifs.iter().map(|vif| vif.due.unwrap()).collect();
     let expected = [1.0 / 6.0, 0.5, 1.0 / 3.0];
     assert!(due.iter().zip(expected).all(|(due, expected)| (due - expected).abs() < 1e-9), "{due:?}");
