@@ -206,6 +206,9 @@ fn about(vif: &VifReading) -> Line<'static> {
     if let Some(wait) = vif.rx_wait_p99.filter(|wait| *wait > 1) {
         text += &format!(", frames for its guest waited < {} (p99)", figures::time(wait));
     }
+    if seen.receive.marked_frames > 0 {
+        text += &format!(", {} marked (ECN)", seen.receive.marked_frames);
+    }
     for (reason, count) in &seen.port.drops {
         text += &format!(", {count} {reason}");
     }

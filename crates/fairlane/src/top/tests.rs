@@ -207,6 +207,23 @@ fn a_disabled_vif_shows_the_reason() {
 }
 
 #[test]
+fn the_line_about_a_vif_says_what_waits_for_its_guest() {
+    let mut app = App::new();
+    for second in 1..=2 {
+        let mut seen = busy(second);
+        let receive = &mut seen.vifs[1].receive;
+        (receive.queued_frames, receive.queued_bytes, receive.marked_frames) = (3, 4096, 5);
+        receive.waiting.buckets[21] = second * 100;
+        app.handle_snapshot(Ok(seen));
+    }
+    press(&mut app, KeyCode::Down);
+    let shown = screen(&mut app, 150, 10);
+    let expected = "\nbatch: weight 10, 3 frames (4.0KiB) wait for its guest, frames for its guest waited < 2.1ms (p99), 5 marked (ECN), \
+                    14 spoofed_mac\n";
+    assert!(shown.contains(expected), "{shown}");
+}
+
+#[test]
 fn waits_for_a_backend_that_stopped() {
     let mut app = watching(5);
     app.handle_snapshot(Err("no backend answers at /run/x".to_owned()));

@@ -204,6 +204,7 @@ function about(kind, seen) {
   if (seen.waits_for) said.push(`waits for ${seen.waits_for}`);
   said.push(...notServed(seen));
   if (seen.receive.queued_frames) said.push(`${seen.receive.queued_frames} frames (${size(seen.receive.queued_bytes)}) wait for its guest`);
+  if (seen.receive.marked_frames) said.push(`${seen.receive.marked_frames} frames for its guest marked (ECN)`);
   return said.join(", ");
 }
 
