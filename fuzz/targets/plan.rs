@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 
 /// The words of the inputs ([`text`]).
-const WORDS: [&str; 97] = [
+const WORDS: [&str; 99] = [
     "seconds = 0.002\n",
     "seed = 7\n",
     "settle = \"1ms\"\n",
@@ -108,6 +108,8 @@ const WORDS: [&str; 97] = [
     "0",
     "1",
     "9",
+    "work = { frame_ns = 9000, byte_ns = 3 }\n",
+    "rx_work = { frame_ns = 700 }\n",
 ];
 
 fuzz_target!(|input: &[u8]| {

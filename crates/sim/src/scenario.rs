@@ -70,13 +70,27 @@ pub struct Host {
     pub costs: Costs,
 }
 
+/// What work on frames takes: nanoseconds of the CPU that does it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// For each frame.
+    pub frame: f64,
+    /// For each byte.
+    pub byte: f64,
+}
+
+impl Work {
+    /// The time for frames of these lengths.
+    pub(crate) fn on(&self, frames: impl Iterator<Item = u32>) -> f64 {
+        frames.map(|bytes| self.frame + self.byte * f64::from(bytes)).sum()
+    }
+}
+
 /// What the backend's work costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Nanoseconds for each frame.
-    pub frame: f64,
-    /// Nanoseconds for each byte.
-    pub byte: f64,
+    /// A frame's whole path through it.
+    pub work: Work,
     /// Time until a sleeping worker runs.
     pub wake: Nanos,
 }
@@ -84,15 +98,14 @@ pub struct Costs {
 impl Default for Costs {
     /// About what `make bench` measures for frames of 1,514 bytes on one core.
     fn default() -> Costs {
-        Costs { frame: 150.0, byte: 0.05, wake: Nanos::from_micros(30) }
+        Costs { work: Work { frame: 150.0, byte: 0.05 }, wake: Nanos::from_micros(30) }
     }
 }
 
 impl Costs {
     /// Charges one end of a frame's path, half of its cost.
     pub(crate) fn spend(&self, clock: &Virtual, frames: impl Iterator<Item = u32>) {
-        let cost = frames.map(|bytes| self.frame + self.byte * f64::from(bytes)).sum::<f64>();
-        clock.spend((cost / 2.0) as u64);
+        clock.spend((self.work.on(frames) / 2.0) as u64);
     }
 }
 
@@ -120,6 +133,10 @@ pub struct Guest {
     pub ring: usize,
     /// Time from a notification until it is handled, while the guest runs.
     pub wake: Nanos,
+    /// What it does for each frame that it sends. Before it is done, it makes no others.
+    pub work: Work,
+    /// What it does with each frame that it receives. Before it is done, it takes no others.
+    pub rx_work: Work,
 }
 
 /// When a guest has its CPU.

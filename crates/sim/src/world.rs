@@ -11,7 +11,7 @@ use crate::flow::{Flow, Tally};
 use crate::frame::{Content, Frame, Kind, SHORTEST};
 use crate::host::Host;
 use crate::outcome::Outcome;
-use crate::scenario::{Cpu, Place, Scenario, Source};
+use crate::scenario::{Cpu, Place, Scenario, Source, Work};
 use crate::uplink::Line;
 use division::Division;
 use fairlane_core::PortId;
@@ -71,6 +71,15 @@ pub(crate) struct Guest {
     turn: usize,
     /// When it looks at its card next.
     due: Nanos,
+    /// Until when it works on frames.
+    busy: Nanos,
+}
+
+impl Guest {
+    /// It works on frames of these lengths, after what it works on already.
+    fn works(&mut self, work: Work, now: Nanos, frames: impl Iterator<Item = u32>) {
+        self.busy = self.busy.max(now) + Nanos(work.on(frames) as u64);
+    }
 }
 
 /// A running simulation.
@@ -151,6 +160,7 @@ impl<'a> World<'a> {
                     greedy: Vec::new(),
                     turn: 0,
                     due: Nanos::NEVER,
+                    busy: Nanos(0),
                 });
             }
             let rings: Vec<_> = guests[first..].iter().map(|guest| guest.rings.clone()).collect();
@@ -322,9 +332,10 @@ impl<'a> World<'a> {
         self.hosts[index].wire.lock().left = cleared(left);
     }
 
-    /// A guest's card has something for it.
+    /// A guest's card has something for it. A guest that works looks again when it is done (NAPI), without being told.
     fn notify(&mut self, guest: usize, now: Nanos) {
-        let due = self.guests[guest].cpu.runs_at(now + self.scenario.guests[guest].wake);
+        let Guest { cpu, busy, .. } = &self.guests[guest];
+        let due = cpu.runs_at(if *busy > now { *busy } else { now + self.scenario.guests[guest].wake });
         if due < self.guests[guest].due {
             self.guests[guest].due = due;
             self.at(due, What::Guest(guest as u32));
@@ -343,6 +354,8 @@ impl<'a> World<'a> {
         if guest.rings.lock().receive(&mut frames) {
             self.kick(host, port);
         }
+        let work = self.scenario.guests[index].rx_work;
+        self.guests[index].works(work, self.now, frames.iter().map(|frame| frame.len));
         for frame in frames.drain(..) {
             self.deliver(frame, Place::Guest(index));
         }
@@ -363,10 +376,15 @@ impl<'a> World<'a> {
             return self.notify(index, runs);
         }
         let guest = &mut self.guests[index];
+        if guest.busy > self.now && !guest.greedy.is_empty() {
+            return self.notify(index, self.now);
+        }
         let (host, port, rings) = (guest.host, guest.port, guest.rings.clone());
+        let work = self.scenario.guests[index].work;
         let mut free = rings.lock().free();
         while free > 0 {
             let Some(frame) = self.guests[index].queue.pop_front().or_else(|| self.pull_of(index)) else { break };
+            self.guests[index].works(work, self.now, [frame.len].into_iter());
             if rings.lock().send(frame) {
                 self.kick(host, port);
             }

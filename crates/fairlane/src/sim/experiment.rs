@@ -58,7 +58,15 @@ impl Simulation {
             // As the lab suspends guests, or as two busy guests keep the CPU from it: one slice of three.
             let turns = Cpu::turns(&[slice, slice + slice], Nanos(0)).filter(|_| waits);
             let vif = Node::Guest(number).to_string();
-            Guest { host: 0, vif, cpu: turns.unwrap_or(Cpu::Always), ring: RING, wake: surroundings.wake }
+            Guest {
+                host: 0,
+                vif,
+                cpu: turns.unwrap_or(Cpu::Always),
+                ring: RING,
+                wake: surroundings.wake,
+                work: surroundings.work,
+                rx_work: surroundings.rx_work,
+            }
         };
         let guests = (1..=topology.guests.len()).map(guest).collect();
         let link = policy.links[0].clone();

@@ -3,13 +3,17 @@
 
 use fairlane_core::time::Nanos;
 use fairlane_lab::MachineKind;
-use fairlane_sim::scenario::Costs;
+use fairlane_sim::scenario::{Costs, Work};
 
 /// The surroundings.
 pub(super) struct Surroundings {
     pub costs: Costs,
     /// Time from a notification until the guest handles it.
     pub wake: Nanos,
+    /// What a guest does for a frame that it sends.
+    pub work: Work,
+    /// What a guest does with a frame that it receives.
+    pub rx_work: Work,
     /// Time of a frame between the host and the external machine.
     pub delay: Nanos,
     /// Rate of the wire to the external machine.
@@ -20,17 +24,23 @@ impl Surroundings {
     pub(super) fn of(kind: MachineKind) -> Surroundings {
         match kind {
             // Emulated: a nanosecond is an instruction. From `isolation-cpu`: 33,013 frames of 1,514 bytes a second alone, and 19,893
-            // frames of 60 bytes in 0.48 of the time; from `receive-stall`, `flood, runs`: the median of pings.
+            // frames of 60 bytes in 0.48 of the time; from `receive-stall`, `flood, runs`: the median of pings, and the
+            // rates of the streams from and to the neighbour.
             MachineKind::Xen | MachineKind::XenPvh => Surroundings {
-                costs: Costs { frame: 23_860.0, byte: 4.27, wake: Nanos::from_micros(60) },
+                costs: Costs { work: Work { frame: 23_860.0, byte: 4.27 }, wake: Nanos::from_micros(60) },
                 wake: Nanos::from_micros(410),
+                work: Work { frame: 0.0, byte: 12.75 },
+                rx_work: Work { frame: 0.0, byte: 19.7 },
                 delay: Nanos::from_micros(20),
                 card: 10_000_000_000,
             },
-            // From `receive-stall`, `flood, runs`: the median of pings, and the rate of the stream from the neighbour.
+            // From `receive-stall`, `flood, runs`: the median of pings, and the rates of the streams from and to the
+            // neighbour.
             _ => Surroundings {
-                costs: Costs { frame: 500.0, byte: 0.3, wake: Nanos::from_micros(20) },
+                costs: Costs { work: Work { frame: 500.0, byte: 0.3 }, wake: Nanos::from_micros(20) },
                 wake: Nanos::from_micros(100),
+                work: Work::default(),
+                rx_work: Work { frame: 0.0, byte: 0.73 },
                 delay: Nanos::from_micros(25),
                 card: 100_000_000_000,
             },

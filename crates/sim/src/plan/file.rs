@@ -69,6 +69,13 @@ pub(super) struct CostKeys {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct WorkKeys {
+    pub frame_ns: Option<f64>,
+    pub byte_ns: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct GuestKeys {
     pub vif: Spanned<String>,
     pub runs: Option<Spanned<Length>>,
@@ -77,6 +84,8 @@ pub(super) struct GuestKeys {
     pub trace: Option<Spanned<Trace>>,
     pub ring: Option<Spanned<u32>>,
     pub wake: Option<Length>,
+    pub work: Option<Spanned<WorkKeys>>,
+    pub rx_work: Option<Spanned<WorkKeys>>,
 }
 
 /// Turns of a guest, in the plan or in a file.

@@ -7,13 +7,14 @@ mod guarantee;
 mod policy;
 mod traffic;
 
-use crate::scenario::{Costs, Cpu, Fabric, Guest, Host, Scenario};
+use crate::scenario::{Costs, Cpu, Fabric, Guest, Host, Scenario, Work};
 use fairlane_core::time::Nanos;
 use fairlane_policy::problem::{Problem, Problems, unknown_name};
 use fairlane_policy::{Policy, Uplink};
-use file::{File, GuestKeys, HostKeys, Length, Trace};
+use file::{File, GuestKeys, HostKeys, Length, Trace, WorkKeys};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
 
@@ -120,7 +121,17 @@ fn read(file: File, path: &Path, problems: &mut Problems, of_others: &mut Vec<Pr
 
 fn guest(host: usize, place: &Place) -> Guest {
     let vif = place.vif.clone();
-    Guest { host, vif, cpu: Cpu::Always, ring: RING as usize, wake: Nanos::from_micros(20) }
+    let (wake, none) = (Nanos::from_micros(20), Work::default());
+    Guest { host, vif, cpu: Cpu::Always, ring: RING as usize, wake, work: none, rx_work: none }
+}
+
+/// What work costs: nanoseconds for each frame and byte.
+fn work(frame: Option<f64>, byte: Option<f64>, default: Work, at: &Range<usize>, problems: &mut Problems) -> Work {
+    let work = Work { frame: frame.unwrap_or(default.frame), byte: byte.unwrap_or(default.byte) };
+    if !(0.0..=1e9).contains(&work.frame) || !(0.0..=1e6).contains(&work.byte) {
+        problems.add(at.clone(), "work takes nanoseconds: frame_ns 0 to 1e9, byte_ns 0 to 1e6");
+    }
+    work
 }
 
 /// Reads a table of hosts. Each link of their policy is a host of its own.
@@ -147,13 +158,9 @@ fn read_host(
     }
     let default = Costs::default();
     let costs = keys.costs.as_ref().map_or(default, |costs| Costs {
-        frame: costs.frame_ns.unwrap_or(default.frame),
-        byte: costs.byte_ns.unwrap_or(default.byte),
+        work: work(costs.frame_ns, costs.byte_ns, default.work, &span, problems),
         wake: costs.wake.map_or(default.wake, |wake| wake.0),
     });
-    if !(0.0..=1e9).contains(&costs.frame) || !(0.0..=1e6).contains(&costs.byte) {
-        problems.add(span.clone(), "costs must be nanoseconds: frame_ns 0 to 1e9, byte_ns 0 to 1e6");
-    }
     for number in 1..=count {
         let base = if count == 1 { keys.name.get_ref().clone() } else { format!("{}-{number}", keys.name.get_ref()) };
         for link in &policy.links {
@@ -221,8 +228,15 @@ fn apply(
     if let Some(ring) = keys.ring.as_ref().filter(|ring| !(2..=32_768).contains(ring.get_ref())) {
         return problems.add(ring.span(), format!("ring must be 2 to 32768 slots, not {}", ring.get_ref()));
     }
+    let mut read = |keys: &Option<Spanned<WorkKeys>>| {
+        let keys = keys.as_ref()?;
+        let WorkKeys { frame_ns, byte_ns } = keys.get_ref();
+        Some(work(*frame_ns, *byte_ns, Work::default(), &keys.span(), problems))
+    };
+    let (tx, rx) = (read(&keys.work), read(&keys.rx_work));
     for index in meant {
         let guest = &mut guests[*index];
+        (guest.work, guest.rx_work) = (tx.unwrap_or(guest.work), rx.unwrap_or(guest.rx_work));
         guest.ring = keys.ring.as_ref().map_or(guest.ring, |ring| *ring.get_ref() as usize);
         guest.wake = keys.wake.map_or(guest.wake, |wake| wake.0);
         let Some(lengths) = &lengths else { continue };

@@ -3,7 +3,7 @@
 use crate::support::{run, scenario, traffic};
 use fairlane_core::time::Nanos;
 use fairlane_sim::Outcome;
-use fairlane_sim::scenario::{Cpu, Place, Scenario, Source};
+use fairlane_sim::scenario::{Cpu, Place, Scenario, Source, Work};
 
 /// Mbit/s that arrived of a traffic.
 fn rate(outcome: &Outcome, traffic: usize) -> f64 {
@@ -41,6 +41,37 @@ fn a_stalled_guest_holds_up_no_neighbour() {
     let waits = &outcome.tallies[0].waits;
     assert!(waits.max() > 55_000_000 && waits.max() < 70_000_000, "{}", waits.max());
     assert!((rate(&outcome, 0) - 40.0).abs() < 3.0, "{}", rate(&outcome, 0));
+}
+
+#[test]
+fn a_guests_own_work_limits_what_it_takes_and_sends() {
+    let mut scenario = scenario(&["", ""]);
+    (scenario.hosts[0].link.rate, scenario.hosts[0].card) = (None, 10_000_000_000);
+    let work = Work { frame: 2_000.0, byte: 40.0 };
+    scenario.guests[0].rx_work = work;
+    let stream = Source::Stream { window: 1 << 20, bytes: None };
+    scenario.traffic = vec![
+        traffic(Source::Constant { rate: 300_000_000 }, Place::Outside, Place::Guest(0)),
+        traffic(stream, Place::Outside, Place::Guest(1)),
+    ];
+    let outcome = run(&scenario);
+    // A frame takes 62.56 us, with 1,514 bytes.
+    let most = 1514.0 * 8.0 / 62.56;
+    assert!((rate(&outcome, 0) - most).abs() < 0.01 * most, "{}", rate(&outcome, 0));
+    assert!(rate(&outcome, 1) > 1_000.0, "its neighbour is as fast as before: {}", rate(&outcome, 1));
+    // A stream has a window in place of losses.
+    scenario.traffic[0].source = stream;
+    let outcome = run(&scenario);
+    assert!((rate(&outcome, 0) - most).abs() < 0.02 * most, "{}", rate(&outcome, 0));
+    // And what it sends.
+    (scenario.guests[0].work, scenario.guests[0].rx_work) = (work, Work::default());
+    scenario.traffic.remove(0);
+    for source in [Source::Flood, stream] {
+        scenario.traffic.push(traffic(source, Place::Guest(0), Place::Outside));
+        let outcome = run(&scenario);
+        assert!((rate(&outcome, 1) - most).abs() < 0.02 * most, "{source:?}: {}", rate(&outcome, 1));
+        scenario.traffic.pop();
+    }
 }
 
 #[test]

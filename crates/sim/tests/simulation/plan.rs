@@ -2,6 +2,7 @@
 
 use crate::support::parse;
 use fairlane_sim::Scenario;
+use fairlane_sim::scenario::Work;
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -39,8 +40,10 @@ fn examples_are_right() {
 
 #[test]
 fn a_plan_is_a_scenario() {
-    let scenario = parse(RIGHT).expect("it is right");
+    let text = RIGHT.replace("waits = \"60ms\"", "waits = \"60ms\"\nrx_work = { frame_ns = 700.0 }");
+    let scenario = parse(&text).expect("it is right");
     assert_eq!(scenario.guests.len(), 2);
+    assert_eq!(scenario.guests[1].rx_work, Work { frame: 700.0, byte: 0.0 });
     assert_eq!(scenario.hosts[0].policy.vifs[1].name, "web-2");
     assert_eq!(scenario.hosts[0].policy.vifs[1].shares.tx.weight, 200);
     assert_eq!(scenario.traffic[0].flows.len(), 2);
@@ -51,6 +54,12 @@ fn mistakes_name_their_line() {
     for (right, wrong, line, message) in [
         ("seconds = 1\n", "seconds = 0\n", 2, "seconds must be 0.001 to 1000000, not 0"),
         ("seconds = 1\n", "seconds = 1\nsettle = \"2s\"\n", 3, "settle must be before the end"),
+        (
+            "waits = \"60ms\"",
+            "waits = \"60ms\"\nwork = { byte_ns = -1.0 }",
+            14,
+            "work takes nanoseconds: frame_ns 0 to 1e9",
+        ),
         ("seconds = 1\n", "seconds = 1\nsede = 3\n", 3, "unknown field `sede`"),
         ("rate = \"1Gbit/s\"", "rate = \"1Gbit\"", 5, "rate must be a number and a unit"),
         ("rate = \"1Gbit/s\"", "wire = 3", 5, "unknown key `wire`"),

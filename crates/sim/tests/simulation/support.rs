@@ -4,7 +4,7 @@ use fairlane_core::time::Nanos;
 use fairlane_policy::Policy;
 use fairlane_policy::problem::Problem;
 use fairlane_sim::Outcome;
-use fairlane_sim::scenario::{Costs, Cpu, Fabric, Guest, Host, Place, Scenario, Source, Traffic};
+use fairlane_sim::scenario::{Costs, Cpu, Fabric, Guest, Host, Place, Scenario, Source, Traffic, Work};
 
 /// A second of one host with a link of 100 Mbit/s; `vifs` has the keys of each vif beside its name.
 pub(crate) fn scenario(vifs: &[&str]) -> Scenario {
@@ -20,6 +20,8 @@ pub(crate) fn scenario(vifs: &[&str]) -> Scenario {
         cpu: Cpu::Always,
         ring: 256,
         wake: Nanos::from_micros(20),
+        work: Work::default(),
+        rx_work: Work::default(),
     };
     Scenario {
         name: "test".to_owned(),
