@@ -1,6 +1,7 @@
 //! Runs a policy: opens its ports, starts the workers that serve them, and answers control clients.
 
 mod captures;
+mod cards;
 mod changes;
 mod flows;
 mod handover;
@@ -15,8 +16,9 @@ use crate::snapshot::{LinkState, Snapshot, TenantState, VifState};
 use crate::starter::Starter;
 use crate::web;
 use crate::worker::Worker;
+use cards::{Cards, Finder};
 use fairlane_policy::problem::Problem;
-use fairlane_policy::{Access, File, Files, Link, Loaded, Observe, Policy, Terms, Uplink, Vif};
+use fairlane_policy::{Access, File, Files, Link, Loaded, Observe, Policy, Uplink, Vif};
 use fairlane_port::capture::Recording;
 use fairlane_port::{Port, store};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -52,7 +54,7 @@ struct Shared {
     stopping: Mutex<bool>,
     stop: Condvar,
     /// Cards of Xen guests in xenstore, including those that a vif in the file names.
-    found: Mutex<BTreeMap<(String, u32), Terms>>,
+    found: Mutex<Cards>,
     /// Captures by vif, until a client asks for their report.
     captures: Mutex<HashMap<String, Recording>>,
     /// The process that serves everything now, and the connection to it.
@@ -70,8 +72,13 @@ impl Engine {
         let mut policy = loaded.policy.clone();
         let clock = Monotonic::new();
         let mut uplinks = ports::uplinks(&policy.links)?;
+        let finder = policy.takes_found().then(Finder::start).transpose()?;
+        let mut found = Cards::new();
+        if let Some(finder) = &finder {
+            finder.add_to(&mut policy, &mut found);
+        }
         let mut opened = open_vifs(&mut policy, &loaded);
-        let mut workers = BTreeMap::new();
+        let mut all = Vec::new();
         for group in groups(&policy.links) {
             let mut bridges = Vec::new();
             for link in &group {
@@ -79,6 +86,12 @@ impl Engine {
                 let card = |vif: &Vif| opened.remove(&vif.name).map_or_else(|| ports::vif(vif), Ok);
                 bridges.push(Bridge::open(&policy, link, uplink, card, &clock)?);
             }
+            all.push((group, bridges));
+        }
+        // What waits for a guest at an uplink is lost if the guest is not there yet.
+        ports::settle();
+        let mut workers = BTreeMap::new();
+        for (group, bridges) in all {
             let cpu = group.iter().find_map(|link| link.cpu);
             let said = |error| Error::failed(format!("cannot start the worker of link `{}`", group[0].name), error);
             let worker = Arc::new(Worker::start(bridges, clock, cpu).map_err(said)?);
@@ -89,20 +102,15 @@ impl Engine {
         let (socket, observe) = (policy.control.clone(), policy.observe.clone());
         let (page, token) = (policy.metrics, policy.metrics_token.clone());
         let (stopping, stop) = (Mutex::new(false), Condvar::new());
-        let (takes_found, found, captures) = (policy.takes_found(), Mutex::default(), Mutex::default());
+        let (found, captures) = (Mutex::new(found), Mutex::default());
         let kept_in = loaded.files.saved();
         let (policy, loaded, workers) = (Mutex::new(policy), Mutex::new(loaded), Mutex::new(workers));
         let successor = OnceLock::new();
         let shared =
             Shared { policy, loaded, kept_in, workers, starter, clock, stopping, stop, found, captures, successor };
         let shared = Arc::new(shared);
-        if takes_found {
-            let heard = Arc::downgrade(&shared);
-            ports::find(move |found| {
-                if let Some(shared) = heard.upgrade() {
-                    shared.card_changed(found);
-                }
-            })?;
+        if let Some(finder) = finder {
+            finder.tell(&shared);
         }
         let told = shared.clone();
         let answer: control::Answer = Arc::new(move |request| told.answer(request));
@@ -360,11 +368,11 @@ fn start_observe(observe: &Observe, answer: control::Answer) -> Result<control::
     control::Server::start_for_observers(&observe.socket, access, answer)
 }
 
-/// Opens the cards of drop-ins' vifs. One that cannot be opened is logged, and removed from the policy.
+/// Opens the cards of drop-ins' vifs, and found ones. One that cannot be opened is logged, and removed from the policy.
 fn open_vifs(policy: &mut Policy, loaded: &Loaded) -> HashMap<String, Box<dyn Port>> {
     let mut opened = HashMap::new();
     policy.vifs.retain(|vif| {
-        if !loaded.of_drop_ins.contains(&vif.name) {
+        if !loaded.of_drop_ins.contains(&vif.name) && !vif.name.contains('/') {
             return true;
         }
         match ports::vif(vif) {

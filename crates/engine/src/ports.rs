@@ -17,7 +17,7 @@ use fairlane_port::{Port, wire};
 use nix::unistd::{Group, User};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::{error, info, warn};
 
 /// Opens a guest's card.
@@ -175,22 +175,38 @@ pub(crate) fn find(found: impl FnMut(Found) + Send + 'static) -> Result<(), Erro
     xen(|backend| backend.find(found)).map_err(|why| Error::failed("cannot look for cards of Xen's guests", why))
 }
 
+/// Waits until all cards of Xen guests that are there were found, and the ports of connected ones are connected.
+pub(crate) fn settle() {
+    // Not while it is locked: whoever is told of a card may open a port.
+    let asked = opened().as_ref().map(Backend::settle);
+    if asked.is_some_and(|answer| answer.wait().is_err()) {
+        warn!(
+            "xenstore is slow: the cards of Xen's guests are connected later, and frames for them may be lost until then"
+        );
+    }
+}
+
 /// Leaves the frontends of Xen guests to another process, if there are any, until what this returns is dropped.
 ///
 /// # Errors
 /// The thread that connects them does not answer.
 pub(crate) fn rest() -> Result<Option<Resting>, Error> {
-    let backend = XEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let resting = backend.as_ref().map(Backend::rest).transpose();
-    resting.map_err(|_| Error::failed("Xen's cards stay here", "xenstore has not answered for some seconds"))
+    let Some((resting, answer)) = opened().as_ref().map(Backend::rest) else { return Ok(None) };
+    let slow = |_| Error::failed("Xen's cards stay here", "xenstore has not answered for some seconds");
+    answer.wait().map_err(slow)?;
+    Ok(Some(resting))
 }
 
 /// The process's connection to xenstore, opened for the first Xen vif.
 static XEN: Mutex<Option<Backend>> = Mutex::new(None);
 
+fn opened() -> MutexGuard<'static, Option<Backend>> {
+    XEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Calls a function with it, and opens it if necessary.
 fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, Box<dyn std::error::Error + Send + Sync>> {
-    let mut backend = XEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut backend = opened();
     Ok(with(match &mut *backend {
         Some(backend) => backend,
         _ if !confinement::has_xen() => {

@@ -1,6 +1,7 @@
 //! Changes of the running policy: single settings, parts that are added and removed, and newer files. All take the same path,
 //! [`Shared::advance`].
 
+use super::cards::{self, Cards};
 use super::{Error, Shared, warn};
 use crate::bridge::Bridge;
 use crate::change::Refused;
@@ -9,10 +10,10 @@ use crate::control::Saved;
 use crate::ports;
 use crate::worker::Worker;
 use fairlane_policy::problem::Problem;
-use fairlane_policy::{Change, Files, Link, Loaded, Policy, Setting, SettingError, Terms, Uplink};
+use fairlane_policy::{Change, Files, Link, Loaded, Policy, Setting, SettingError, Uplink};
 use fairlane_port::xen::backend::Found;
 use fairlane_port::{Port, store};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 impl Shared {
@@ -66,23 +67,14 @@ impl Shared {
     }
 
     /// Handles a Xen card that was found, changed or removed.
-    pub(super) fn card_changed(&self, Found { guest, device, terms }: Found) {
+    pub(super) fn card_changed(&self, found: Found) {
         let mut policy = self.policy();
         let mut newer = policy.clone();
-        match terms {
-            Some(terms) => {
-                warn(newer.add_found_card(&guest, device, &terms));
-                self.found().insert((guest, device), terms);
-            }
-            None => {
-                newer.remove_found_card(&guest, device);
-                self.found().remove(&(guest, device));
-            }
-        }
+        cards::change(&mut newer, &mut self.found(), found);
         warn(self.advance(&mut policy, newer).err());
     }
 
-    fn found(&self) -> MutexGuard<'_, BTreeMap<(String, u32), Terms>> {
+    fn found(&self) -> MutexGuard<'_, Cards> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -30,8 +30,8 @@ use tracing::{info, warn};
 /// Where the toolstack creates vifs, below the own domain's path.
 const VIFS: &str = "backend/vif";
 
-/// How long to wait until the thread rests: xenstore may be slow.
-const ANSWER: Duration = Duration::from_secs(10);
+/// How long to wait for the thread's answer: xenstore may be slow.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Identifies a vif in xenstore: its guest's domain, and its device number there.
 type Id = (u16, u32);
@@ -58,6 +58,8 @@ enum Message {
     Disconnected(usize, Option<String>),
     /// Do nothing for a while, and answer before.
     Rest(Sender<()>, Rest),
+    /// Answer when everything that is known of was dealt with.
+    Settle(Sender<()>),
     End,
 }
 
@@ -105,8 +107,9 @@ impl Backend {
             .map_err(|error| Unavailable::Serve(error.into()))?;
         let wakeup = Arc::new(wakeup);
         let (messages, received) = channel();
-        let (vifs, known, found, finder) = Default::default();
-        let mut dialogue = Dialogue { store, host, wakeup: wakeup.clone(), received, vifs, known, found, finder };
+        let (vifs, known, found, finder, waiting) = Default::default();
+        let mut dialogue =
+            Dialogue { store, host, wakeup: wakeup.clone(), received, vifs, known, found, finder, waiting };
         let thread = std::thread::Builder::new().name("fairlane-xenbus".to_owned()).spawn(move || {
             begin();
             match catch_unwind(AssertUnwindSafe(|| dialogue.run())) {
@@ -145,23 +148,41 @@ impl Backend {
         self.send(Message::Find(Box::new(finder)));
     }
 
-    /// Leaves xenstore and all frontends to another process. When what this returns is dropped, the dialogue goes on with what it then
-    /// finds. Ports must be told as well ([`Control::let_go`](crate::Control::let_go)), after this.
-    ///
-    /// # Errors
-    /// The thread has ended, or does not answer within ten seconds.
-    pub fn rest(&self) -> Result<Resting, RecvTimeoutError> {
+    /// Leaves xenstore and all frontends to another process. When the first of what this returns is dropped, the dialogue goes on with
+    /// what it then finds. Ports must be told as well ([`Control::let_go`](crate::Control::let_go)), once there is an answer.
+    pub fn rest(&self) -> (Resting, Answer) {
         let (resting, rest) = Resting::new();
+        (resting, self.ask(|answer| Message::Rest(answer, rest)))
+    }
+
+    /// Asks for an answer when all cards that are there were reported, and all ports connected whose frontends are.
+    pub fn settle(&self) -> Answer {
+        self.ask(Message::Settle)
+    }
+
+    fn ask(&self, message: impl FnOnce(Sender<()>) -> Message) -> Answer {
         let (answer, answered) = channel();
-        self.send(Message::Rest(answer, rest));
-        answered.recv_timeout(ANSWER)?;
-        Ok(resting)
+        self.send(message(answer));
+        Answer(answered)
     }
 
     fn send(&self, message: Message) {
         // As above.
         let _ = self.messages.send(message);
         let _ = self.wakeup.write(1);
+    }
+}
+
+/// An answer of the thread that is to come.
+pub struct Answer(Receiver<()>);
+
+impl Answer {
+    /// Waits for it. Whoever does must not hold a lock that the finder needs.
+    ///
+    /// # Errors
+    /// It has not come within three seconds, or the thread has ended.
+    pub fn wait(self) -> Result<(), RecvTimeoutError> {
+        self.0.recv_timeout(PATIENCE)
     }
 }
 
@@ -187,6 +208,8 @@ struct Dialogue {
     /// Cards that the finder was called for.
     found: BTreeMap<Id, Found>,
     finder: Option<Finder>,
+    /// Those who wait until everything is dealt with.
+    waiting: Vec<Sender<()>>,
 }
 
 /// What is known of a vif in xenstore.
@@ -229,6 +252,7 @@ impl Dialogue {
                         rest.end();
                         changed.extend(self.all()?);
                     }
+                    Message::Settle(answer) => self.waiting.push(answer),
                     Message::End => return Ok(()),
                 }
             }
@@ -242,6 +266,10 @@ impl Dialogue {
                     warn!(domain = id.0, device = id.1, %error, "xenstore");
                 }
                 continue;
+            }
+            for answer in self.waiting.drain(..) {
+                // Whoever has given up needs none.
+                let _ = answer.send(());
             }
             let ready = |fd| PollFd::new(fd, PollFlags::POLLIN);
             match poll(&mut [ready(self.store.descriptor()), ready(self.wakeup.as_fd())], PollTimeout::NONE) {

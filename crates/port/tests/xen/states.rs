@@ -192,6 +192,27 @@ fn the_next_daemon_resumes_where_the_last_one_stopped() {
 }
 
 #[test]
+fn an_answer_comes_when_all_is_found_and_connected() {
+    let mut host = Host::new();
+    let mut guest = host.boot(1);
+    let (store, machine) = (host.store.clone(), host.machine.clone());
+    host.backend = None;
+    drop(host);
+    guest.transmit(&frame(1, 100), 4096, 0, 0, None);
+    let mut backend = Backend::start(Store::over(store.connect().into()), machine, || {}, |_| {}).unwrap();
+    let (send, reports) = channel();
+    backend.find(move |found| send.send(found).unwrap());
+    backend.settle().wait().unwrap();
+    let found: Vec<Found> = reports.try_iter().collect();
+    assert_eq!(found, [Found { guest: "web".to_owned(), device: 0, terms: Some(Terms::default()) }]);
+    let port = backend.vif("v", "web", 0, 2).unwrap();
+    backend.settle().wait().unwrap();
+    let mut worker = Worker::around(port);
+    assert_eq!(worker.port.status(), Status::Up, "before its first round");
+    assert_eq!(worker.take(), [(frame(1, 100), Offload::default())]);
+}
+
+#[test]
 fn a_successor_that_fails_gives_the_frontend_back() {
     let mut host = Host::new();
     let mut guest = host.boot(1);
@@ -199,7 +220,8 @@ fn a_successor_that_fails_gives_the_frontend_back() {
     guest.transmit(&frame(1, 100), 4096, 0, 0, None);
     assert_eq!(host.worker.take().len(), 1);
     guest.transmit(&frame(2, 100), 4096, 0, 0, None);
-    let resting = host.backend.as_ref().unwrap().rest().unwrap();
+    let (resting, answer) = host.backend.as_ref().unwrap().rest();
+    answer.wait().unwrap();
     host.worker.port.let_go();
     assert_eq!(host.machine.users(1, 1), 2, "the successor can bind its channels");
     let mut next = Host::beside(host.store.clone(), host.machine.clone());
