@@ -6,7 +6,7 @@ use fairlane_policy::{Change, File, Files, Kind, Policy, Setting, ShareSetting, 
 use libfuzzer_sys::fuzz_target;
 
 /// The words of the inputs ([`text`]).
-const WORDS: [&str; 103] = [
+const WORDS: [&str; 105] = [
     "\n[[link]]\n",
     "\n[[vif]]\n",
     "\n",
@@ -110,6 +110,8 @@ const WORDS: [&str; 103] = [
     "\0other\0socket\0/run/d",
     "\0other\0uplink.wire\0lan",
     "metrics_token = \"/t\"\n",
+    "min_rate_on.lan = ",
+    "\0red\0min_rate_on.lan\0",
 ];
 
 // Zeros separate the parts of an input: two policies, then any number of triples of target, key and value.

@@ -9,28 +9,37 @@ use std::collections::BTreeMap;
 const ALMOST: f64 = 0.9;
 
 impl Reading {
-    /// What was measured of each tenant that has vifs, by name.
-    ///
-    /// A tenant's `min_rate` holds on each link. So if its vifs are on several, the smallest room counts and the largest floor.
-    pub fn measured(&self) -> BTreeMap<&str, Measured> {
-        let tenants = self.tenants.iter().map(|tenant| &tenant.seen);
-        tenants.filter_map(|tenant| Some((tenant.name.as_str(), self.of_tenant(tenant)?))).collect()
+    /// The vifs of each tenant on each link, by the names of both.
+    pub fn of_tenants(&self) -> BTreeMap<(&str, &str), Vec<&VifReading>> {
+        let mut places: BTreeMap<_, Vec<&VifReading>> = BTreeMap::new();
+        for vif in &self.vifs {
+            if let Some(tenant) = &vif.seen.tenant {
+                places.entry((tenant.as_str(), vif.seen.link.as_str())).or_default().push(vif);
+            }
+        }
+        places
     }
 
-    fn of_tenant(&self, tenant: &TenantState) -> Option<Measured> {
-        let vifs = || self.vifs.iter().filter(|vif| vif.seen.tenant.as_ref() == Some(&tenant.name));
-        let floor =
-            |link: &LinkState| vifs().filter(|vif| vif.seen.link == link.name).map(|vif| vif.seen.min_rate).sum();
-        let links =
-            || self.links.iter().map(|link| &link.seen).filter(|link| vifs().any(|vif| vif.seen.link == link.name));
-        let room = links().map(|link| self.room(link, &tenant.name)).min()?;
-        let floor = links().map(floor).max()?;
-        let sent: f64 = vifs().map(|vif| vif.sent_rate).sum();
-        let frames: f64 = vifs().map(|vif| vif.sent_frames).sum();
+    /// What was measured of each tenant on each link on which it has vifs, by the names of both.
+    pub fn measured(&self) -> BTreeMap<(&str, &str), Measured> {
+        let of_place = |((tenant, link), vifs): ((_, _), Vec<&VifReading>)| {
+            let seen = &self.tenants.iter().find(|other| other.seen.name == tenant)?.seen;
+            let on = &self.links.iter().find(|other| other.seen.name == link)?.seen;
+            Some(((tenant, link), self.of_tenant(seen, on, &vifs)))
+        };
+        self.of_tenants().into_iter().filter_map(of_place).collect()
+    }
+
+    fn of_tenant(&self, tenant: &TenantState, link: &LinkState, vifs: &[&VifReading]) -> Measured {
+        let sent: f64 = vifs.iter().map(|vif| vif.sent_rate).sum();
+        let frames: f64 = vifs.iter().map(|vif| vif.sent_frames).sum();
         let limited = is_at(tenant.max_rate, sent) || is_at(tenant.max_frames, frames);
-        let wants_more = !limited && vifs().any(|vif| self.wants_more(vif));
-        let sent = (!wants_more).then_some(sent as u64);
-        Some(Measured { sent, floor, room: room.min(tenant.max_rate.unwrap_or(u64::MAX)) })
+        let wants_more = !limited && vifs.iter().any(|vif| self.wants_more(vif));
+        Measured {
+            sent: (!wants_more).then_some(sent as u64),
+            floor: vifs.iter().map(|vif| vif.seen.min_rate).sum(),
+            room: self.room(link, &tenant.name).min(tenant.max_rate.unwrap_or(u64::MAX)),
+        }
     }
 
     /// What a link has left for a tenant's guarantee.
@@ -40,8 +49,8 @@ impl Reading {
         let is_other = |other: &&TenantState| {
             other.name != tenant && here().any(|vif| vif.seen.tenant.as_ref() == Some(&other.name))
         };
-        let of_tenants = self.tenants.iter().map(|other| &other.seen).filter(is_other).map(|other| other.min_rate);
-        let guaranteed = of_vifs.chain(of_tenants).fold(0, u64::saturating_add);
+        let others = self.tenants.iter().map(|other| &other.seen).filter(is_other);
+        let guaranteed = of_vifs.chain(others.map(|other| other.min_rate_on(&link.name))).fold(0, u64::saturating_add);
         link.rate.map_or(u64::MAX, |rate| rate.saturating_sub(guaranteed))
     }
 
@@ -61,8 +70,9 @@ mod tests {
     use super::*;
     use crate::snapshot::{PortState, Snapshot, VifState};
 
-    /// A second on a link of 100 Mbit/s, on which `red` has a vif that sent 10 Mbit/s while its frames waited for `wait` nanoseconds.
-    fn second(wait: u64, change: impl Fn(&mut Snapshot)) -> Measured {
+    /// What is seen after so many seconds of a link of 100 Mbit/s, on which `red` has a vif that sends 10 Mbit/s while its frames wait for
+    /// `wait` nanoseconds each second.
+    fn snapshot(seconds: u64, wait: u64, change: impl Fn(&mut Snapshot)) -> Snapshot {
         let vif = |name: &str, tenant: Option<&str>, min_rate: u64| VifState {
             name: name.to_owned(),
             link: "lan".to_owned(),
@@ -71,25 +81,47 @@ mod tests {
             ..VifState::default()
         };
         let tenant = |name: &str, min_rate| TenantState { name: name.to_owned(), min_rate, ..TenantState::default() };
-        let at = |seconds: u64| {
-            let link = LinkState { name: "lan".to_owned(), rate: Some(100_000_000), ..LinkState::default() };
-            let mut red = vif("web", Some("red"), 1_000_000);
-            red.port =
-                PortState { sent_bytes: 1_250_000 * seconds, sent_frames: 1000 * seconds, ..PortState::default() };
-            (0..seconds).for_each(|_| red.waiting.record(fairlane_core::time::Nanos(wait)));
-            let mut snapshot = Snapshot {
-                time: 1_000_000_000 * (seconds + 1),
-                links: vec![link],
-                tenants: vec![tenant("red", 5_000_000), tenant("blue", 20_000_000), tenant("elsewhere", 70_000_000)],
-                vifs: vec![red, vif("db", Some("blue"), 0), vif("own", None, 30_000_000)],
-            };
-            change(&mut snapshot);
-            snapshot
+        let link = LinkState { name: "lan".to_owned(), rate: Some(100_000_000), ..LinkState::default() };
+        let mut red = vif("web", Some("red"), 1_000_000);
+        red.port = PortState { sent_bytes: 1_250_000 * seconds, sent_frames: 1000 * seconds, ..PortState::default() };
+        (0..seconds).for_each(|_| red.waiting.record(fairlane_core::time::Nanos(wait)));
+        let mut snapshot = Snapshot {
+            time: 1_000_000_000 * (seconds + 1),
+            links: vec![link],
+            tenants: vec![tenant("red", 5_000_000), tenant("blue", 20_000_000), tenant("elsewhere", 70_000_000)],
+            vifs: vec![red, vif("db", Some("blue"), 0), vif("own", None, 30_000_000)],
         };
-        let reading = Reading::between(&at(0), &at(1)).expect("a second has passed");
+        change(&mut snapshot);
+        snapshot
+    }
+
+    fn second(wait: u64, change: impl Fn(&mut Snapshot)) -> Measured {
+        let [before, after] = [0, 1].map(|seconds| snapshot(seconds, wait, &change));
+        let reading = Reading::between(&before, &after).expect("a second has passed");
         let measured = reading.measured();
-        assert_eq!(measured.keys().copied().collect::<Vec<_>>(), ["blue", "red"]);
-        measured["red"]
+        assert_eq!(measured.keys().copied().collect::<Vec<_>>(), [("blue", "lan"), ("red", "lan")]);
+        measured[&("red", "lan")]
+    }
+
+    #[test]
+    fn each_link_is_measured_alone() {
+        // `db` of `blue` moves to `red`, on another link, where `blue` has another vif.
+        let moved = |seen: &mut Snapshot| {
+            seen.links.push(LinkState { name: "dmz".to_owned(), rate: Some(40_000_000), ..LinkState::default() });
+            seen.tenants[1].min_rate_on.insert("dmz".to_owned(), 1_000_000);
+            let db = &mut seen.vifs[1];
+            (db.link, db.tenant, db.min_rate) = ("dmz".to_owned(), Some("red".to_owned()), 2_000_000);
+            db.port.sent_bytes = 500_000 * (seen.time / 1_000_000_000);
+            let other = VifState { name: "other".to_owned(), tenant: Some("blue".to_owned()), ..seen.vifs[1].clone() };
+            seen.vifs.push(other);
+        };
+        let [before, after] = [0, 1].map(|seconds| snapshot(seconds, 950_000_000, moved));
+        let reading = Reading::between(&before, &after).expect("a second has passed");
+        let measured = reading.measured();
+        let on = |link| measured[&("red", link)];
+        assert_eq!(on("lan"), Measured { sent: None, floor: 1_000_000, room: 70_000_000 });
+        assert_eq!(on("dmz"), Measured { sent: Some(4_000_000), floor: 2_000_000, room: 39_000_000 });
+        assert_eq!(measured.len(), 3);
     }
 
     #[test]

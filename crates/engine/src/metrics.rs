@@ -70,6 +70,15 @@ impl Collector for Page {
         grants(&mut encoder, "tenant", "", || {
             self.0.tenants.iter().map(|tenant| (tenant_labels(tenant), Grant::of_tenant(tenant)))
         })?;
+        let help = "Rate that the policy guarantees on a link in place of that on each";
+        let bytes = Unit::Other("bytes_per_second".to_owned());
+        let mut family = encoder.encode_descriptor("tenant_link_min_rate", help, Some(&bytes), MetricType::Gauge)?;
+        for tenant in &self.0.tenants {
+            for (link, min_rate) in &tenant.min_rate_on {
+                let labels = vec![("tenant", tenant.name.as_str()), ("link", link.as_str())];
+                family.encode_family(&labels)?.encode_gauge(&(*min_rate as f64 / 8.0))?;
+            }
+        }
         grants(&mut encoder, "tenant_rx", " of what its guests receive", || {
             self.0.tenants.iter().map(|tenant| (tenant_labels(tenant), Grant::of_tenants_guests(tenant)))
         })?;
@@ -331,6 +340,7 @@ mod tests {
         let tenant = TenantState {
             name: "c".to_owned(),
             weight: 7,
+            min_rate_on: [("b".to_owned(), 4_000)].into(),
             max_rate: Some(8_000),
             rx_max_rate: Some(80_000),
             max_frames: Some(9),
@@ -370,6 +380,7 @@ mod tests {
             r#"fairlane_vif_tenant{vif="a",link="b",tenant="c"} 1"#,
             r#"fairlane_tenant_share_ratio{tenant="c",link="b"} 0.25"#,
             r#"fairlane_tenant_weight{tenant="c"} 7.0"#,
+            r#"fairlane_tenant_link_min_rate_bytes_per_second{tenant="c",link="b"} 500.0"#,
             r#"fairlane_tenant_max_rate_bytes_per_second{tenant="c"} 1000.0"#,
             r#"fairlane_tenant_rx_max_rate_bytes_per_second{tenant="c"} 10000.0"#,
             r#"fairlane_tenant_rx_max_frames_per_second{tenant="c"} 10.0"#,

@@ -50,6 +50,9 @@ pub struct TenantState {
     pub weight: u32,
     /// Guaranteed rate; 0 for none.
     pub min_rate: u64,
+    /// Guaranteed rates on some links in place of that one, by link.
+    #[serde(default)]
+    pub min_rate_on: BTreeMap<String, u64>,
     /// Highest rate.
     pub max_rate: Option<u64>,
     /// Bytes that `max_rate` lets pass at once after an idle time.
@@ -83,11 +86,12 @@ pub struct TenantState {
 impl TenantState {
     /// The state of a tenant of a policy.
     pub fn new(tenant: &Tenant) -> TenantState {
-        let Tenant { name, shares: Shares { tx, rx, .. } } = tenant;
+        let Tenant { name, shares: Shares { tx, rx, .. }, min_rate_on } = tenant;
         TenantState {
             name: name.clone(),
             weight: tx.weight,
             min_rate: tx.min_rate,
+            min_rate_on: min_rate_on.clone(),
             max_rate: tx.max_rate,
             burst: tx.burst,
             max_frames: tx.max_frames,
@@ -99,6 +103,11 @@ impl TenantState {
             rx_max_frames: rx.max_frames,
             rx_frame_burst: rx.frame_burst,
         }
+    }
+
+    /// What is guaranteed to it on a link, in bits a second; 0 for nothing.
+    pub fn min_rate_on(&self, link: &str) -> u64 {
+        self.min_rate_on.get(link).copied().unwrap_or(self.min_rate)
     }
 }
 

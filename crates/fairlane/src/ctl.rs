@@ -37,7 +37,7 @@ enum Command {
     },
     /// Change settings of a vif, tenant or link, as in the policy file
     ///
-    /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif or tenant: weight, min_rate, max_rate, burst, max_frames, frame_burst, and the same with rx_ in front. Of a vif: rx_queue, rx_timeout, early_ack, tenant. Of a link: rate, rx_rate, scheduler, prioritize, refill, idle_timeout, isolate, rx_pool.
+    /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif or tenant: weight, min_rate, max_rate, burst, max_frames, frame_burst, and the same with rx_ in front. Of a tenant: min_rate_on.LINK. Of a vif: rx_queue, rx_timeout, early_ack, tenant. Of a link: rate, rx_rate, scheduler, prioritize, refill, idle_timeout, isolate, rx_pool.
     /// Settings are applied in order, up to the first that is refused. The policy file is not changed.
     Set {
         /// The vif, tenant or link
@@ -279,12 +279,17 @@ fn show(shown: &Snapshot) -> String {
     let head = ["link", "scheduler", "rate", "rx_rate", "idle timeout", "isolate", "cpu", "uplink"];
     let right = [false, false, true, true, true, false, false, false];
     let mut text = table(head, right, shown.links.iter().map(link).collect());
+    let guaranteed = |tenant: &TenantState| {
+        let shown = |min_rate: u64| rate(Some(min_rate).filter(|rate| *rate > 0));
+        let on = tenant.min_rate_on.iter().map(|(link, min_rate)| format!("; {} on {link}", shown(*min_rate)));
+        shown(tenant.min_rate) + &on.collect::<String>()
+    };
     let tenant = |tenant: &TenantState| {
         [
             tenant.name.clone(),
             tenant.weight.to_string(),
             tenant_share(shown, &tenant.name),
-            rate(Some(tenant.min_rate).filter(|rate| *rate > 0)),
+            guaranteed(tenant),
             rate(tenant.max_rate),
             frames(tenant.max_frames),
             tenant.rx_weight.to_string(),

@@ -8,7 +8,7 @@ use crate::tenants::Guarantee;
 use crate::{Error, Fleet};
 use async_nats::jetstream::kv;
 use async_nats::{Message, Subscriber};
-use fairlane_core::partition::{Claim, Demand, GATHER, Heard, Measured};
+use fairlane_core::partition::{Claim, Demand, GATHER, Heard, Measured, claimant};
 use fairlane_core::time::Nanos;
 use futures_util::StreamExt;
 use futures_util::stream::SelectAll;
@@ -23,6 +23,7 @@ const CLAIMS: &str = "fairlane.claims.";
 /// A message.
 #[derive(Serialize, Deserialize)]
 struct Said {
+    /// Or a link of one ([`claimant`]).
     host: String,
     #[serde(flatten)]
     claim: Claim,
@@ -39,11 +40,21 @@ struct Tenant {
 
 /// A tenant on this host.
 struct Here {
-    demand: Demand,
     heard: Heard,
-    /// The last part of this host. It is kept while none can be computed.
+    /// The links that have guests of it.
+    links: BTreeMap<String, Link>,
+}
+
+/// A tenant on a link of this host.
+#[derive(Default)]
+struct Link {
+    demand: Demand,
+    /// Its last part. It is kept while none can be computed.
     part: Option<u64>,
 }
+
+/// Something of each tenant on each link that has guests of it.
+pub type OfLinks<T> = BTreeMap<String, BTreeMap<String, T>>;
 
 /// What a host does for tenants across hosts.
 pub(crate) struct Division<'a> {
@@ -103,33 +114,38 @@ impl<'a> Division<'a> {
     }
 
     /// Claims parts for what was measured of this host's tenants.
-    pub(crate) async fn claim(&mut self, measured: &BTreeMap<String, Measured>) -> Result<(), Error> {
+    pub(crate) async fn claim(&mut self, measured: &OfLinks<Measured>) -> Result<(), Error> {
         self.find(measured).await?;
         let now = self.now();
         for (name, tenant) in &mut self.tenants {
             let (Some(here), Some(measured)) = (&mut tenant.here, measured.get(name)) else { continue };
-            let said = Said { host: self.host.to_owned(), claim: here.demand.claim(*measured, now) };
-            let json = serde_json::to_vec(&said).expect("a claim has no maps");
-            // What is lost now is said again in a second.
-            let _ = self.fleet.client.publish(format!("{CLAIMS}{name}"), json.into()).await;
+            let several = here.links.len() > 1;
+            for (link, here) in &mut here.links {
+                let Some(measured) = measured.get(link) else { continue };
+                let said = Said { host: claimant(self.host, link, several), claim: here.demand.claim(*measured, now) };
+                let json = serde_json::to_vec(&said).expect("a claim has no maps");
+                // What is lost now is said again in a second.
+                let _ = self.fleet.client.publish(format!("{CLAIMS}{name}"), json.into()).await;
+            }
         }
         Ok(())
     }
 
     /// Listens to claims of the tenants that this host has, and to no others.
-    async fn find(&mut self, measured: &BTreeMap<String, Measured>) -> Result<(), Error> {
+    async fn find(&mut self, measured: &OfLinks<Measured>) -> Result<(), Error> {
         let mut changed = false;
         for (name, tenant) in &mut self.tenants {
-            let is_here = tenant.guarantee.is_some() && measured.contains_key(name);
-            changed |= is_here != tenant.here.is_some();
-            match is_here {
-                true => drop(tenant.here.get_or_insert_with(|| Here {
-                    demand: Demand::default(),
-                    heard: Heard::new(self.host),
-                    part: None,
-                })),
-                false => tenant.here = None,
-            }
+            let links = measured.get(name).filter(|_| tenant.guarantee.is_some());
+            changed |= links.is_some() != tenant.here.is_some();
+            tenant.here = links.map(|links| {
+                let new = || Here { heard: Heard::new(self.host), links: BTreeMap::new() };
+                let mut here = tenant.here.take().unwrap_or_else(new);
+                here.links.retain(|link, _| links.contains_key(link));
+                for link in links.keys() {
+                    here.links.entry(link.clone()).or_default();
+                }
+                here
+            });
         }
         if changed {
             self.claims.clear();
@@ -142,14 +158,18 @@ impl<'a> Division<'a> {
         Ok(())
     }
 
-    /// What the fleet guarantees here: of each tenant its part, or none if the fleet guarantees nothing to it any more.
-    pub(crate) fn parts(&mut self) -> Vec<(String, Option<u64>)> {
+    /// What the fleet guarantees here: of each tenant its part of each link, or none if the fleet guarantees nothing to it any more.
+    pub(crate) fn parts(&mut self) -> Vec<(String, Option<BTreeMap<String, u64>>)> {
         let now = self.now();
         let part = |(name, tenant): (&String, &mut Tenant)| {
             let Some(guarantee) = tenant.guarantee else { return Some((name.clone(), None)) };
-            let here = tenant.here.as_mut()?;
-            here.part = here.heard.part(guarantee.min_rate, now).or(here.part);
-            Some((name.clone(), Some(here.part?)))
+            let Here { heard, links } = tenant.here.as_mut()?;
+            let (parts, several) = (heard.parts(guarantee.min_rate, now).unwrap_or_default(), links.len() > 1);
+            for (link, here) in links.iter_mut() {
+                here.part = parts.get(&claimant(self.host, link, several)).copied().or(here.part);
+            }
+            let parts: BTreeMap<_, _> = links.iter().filter_map(|(link, here)| Some((link.clone(), here.part?))).collect();
+            (!parts.is_empty()).then(|| (name.clone(), Some(parts)))
         };
         self.tenants.iter_mut().filter_map(part).collect()
     }

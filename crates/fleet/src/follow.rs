@@ -1,6 +1,6 @@
 //! The agent of a host: follows its policy in the store, and reports what became of it.
 
-use crate::division::Division;
+use crate::division::{Division, OfLinks};
 use crate::hosts::HEARTBEAT;
 use crate::state::{Promise, Refused, State};
 use crate::store::{Fleet, Revision, failed};
@@ -30,11 +30,11 @@ pub trait Host {
     /// What has happened since the last look.
     fn look(&mut self) -> Look;
 
-    /// Guarantees a rate to a tenant, in bits a second; none for what the host's own policy says.
+    /// Guarantees a rate to a tenant on some links, in bits a second; none for what the host's own policy says.
     ///
     /// # Errors
-    /// It is not in force.
-    fn guarantee(&mut self, tenant: &str, min_rate: Option<u64>) -> Result<(), Refusal>;
+    /// It is not in force, or not on all of them.
+    fn guarantee(&mut self, tenant: &str, min_rates: Option<&BTreeMap<String, u64>>) -> Result<(), Refusal>;
 }
 
 /// What a host sees of itself.
@@ -44,8 +44,8 @@ pub struct Look {
     pub broken: Vec<Promise>,
     /// Shares below due.
     pub below_due: Vec<Promise>,
-    /// What was measured of each tenant; none if nothing could be.
-    pub tenants: Option<BTreeMap<String, Measured>>,
+    /// What was measured of tenants; none if nothing could be.
+    pub tenants: Option<OfLinks<Measured>>,
 }
 
 /// Why a policy is not in force.
@@ -190,9 +190,9 @@ impl<H: Host, S: FnMut(String)> Agent<'_, H, S> {
     /// Puts this host's parts of tenants' guarantees in force.
     fn divide(&mut self, division: &mut Division) {
         let (mut parts, mut denied) = (BTreeMap::new(), Vec::new());
-        for (tenant, part) in division.parts() {
-            match (self.host.guarantee(&tenant, part), part) {
-                (Ok(()), Some(part)) => drop(parts.insert(tenant, part)),
+        for (tenant, here) in division.parts() {
+            match (self.host.guarantee(&tenant, here.as_ref()), here) {
+                (Ok(()), Some(here)) => drop(parts.insert(tenant, here.values().sum())),
                 (Ok(()), None) => division.forget(&tenant),
                 (Err(Refusal::Wrong(why) | Refusal::NoBackend(why)), _) => {
                     // What it had is in force.

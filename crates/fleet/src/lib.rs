@@ -18,6 +18,7 @@ mod tenants;
 
 pub use access::Access;
 pub use apply::{Pace, Wanted, apply};
+pub use division::OfLinks;
 pub use follow::{Host, Look, Refusal, follow};
 pub use hosts::{Hosts, Report};
 pub use state::{Promise, Refused, State};

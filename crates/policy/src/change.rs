@@ -180,7 +180,7 @@ impl Policy {
             Change::Tenant { tenant, .. } => {
                 let now = self.tenants.iter_mut().find(|now| now.name == tenant.name);
                 if let Some((now, old)) = now.zip(old.tenants.iter().find(|old| old.name == tenant.name)) {
-                    now.shares = old.shares;
+                    now.clone_from(old);
                 }
             }
             Change::AntiSpoofing { vif, .. } => {
@@ -205,7 +205,8 @@ impl Policy {
             let is_here = |policy: &Policy| {
                 policy.vifs.iter().any(|vif| vif.link == link && vif.tenant.as_ref() == Some(&new.name))
             };
-            if old.shares != new.shares && (is_here(self) || is_here(newer)) {
+            let differs = old.shares != new.shares || old.min_rate_on.get(link) != new.min_rate_on.get(link);
+            if differs && (is_here(self) || is_here(newer)) {
                 changes.push(Change::Tenant { link: link.to_owned(), tenant: new.clone() });
             }
         }

@@ -220,6 +220,18 @@ fn tenants(policy: &Policy, found: &mut Vec<Conflict>) {
         for direction in Direction::ALL {
             tenant_guarantees(policy, i, tenant, direction, found);
         }
+        for (link, min_rate) in &tenant.min_rate_on {
+            let above = tenant.shares.tx.max_rate.filter(|max_rate| min_rate > max_rate);
+            let message = if let Some(max_rate) = above {
+                let (name, min_rate, max_rate) = (&tenant.name, format_rate(*min_rate), format_rate(max_rate));
+                format!("min_rate_on.{link} {min_rate} of tenant `{name}` is above its max_rate {max_rate}")
+            } else if policy.link(link).is_none() && policy.links.iter().all(|link| !link.name.is_empty()) {
+                unknown_name("link", link, policy.links.iter().map(|link| link.name.as_str()))
+            } else {
+                continue;
+            };
+            found.push(Conflict { part: Part::Tenant(i), key: "min_rate_on", message });
+        }
     }
 }
 
@@ -228,16 +240,19 @@ fn tenant_guarantees(policy: &Policy, i: usize, tenant: &Tenant, direction: Dire
     let Keys { min_rate: key, max_rate: limit, .. } = *direction.keys();
     let Share { min_rate, max_rate, .. } = *direction.of(&tenant.shares);
     let mut conflict = |message| found.push(Conflict { part: Part::Tenant(i), key, message });
-    let (name, shown) = (&tenant.name, format_rate(min_rate));
+    let name = &tenant.name;
     if let Some(max_rate) = max_rate.filter(|max_rate| min_rate > *max_rate) {
-        conflict(format!("{key} {shown} of tenant `{name}` is above its {limit} {}", format_rate(max_rate)));
+        let (shown, max_rate) = (format_rate(min_rate), format_rate(max_rate));
+        conflict(format!("{key} {shown} of tenant `{name}` is above its {limit} {max_rate}"));
     }
     for link in &policy.links {
+        let min_rate = direction.of(&tenant.on(&link.name)).min_rate;
         let is_here = |vif: &&Vif| vif.link == link.name && vif.tenant.as_ref() == Some(name);
         let guaranteed = policy.vifs.iter().filter(is_here).map(|vif| direction.of(&vif.shares).min_rate);
         let sum = guaranteed.fold(0u64, u64::saturating_add);
         if sum > min_rate {
-            let (sum, has, link) = (format_rate(sum), if min_rate > 0 { shown.as_str() } else { "none" }, &link.name);
+            let has = if min_rate > 0 { format_rate(min_rate) } else { "none".to_owned() };
+            let (sum, link) = (format_rate(sum), &link.name);
             conflict(format!(
                 "the {key}s of tenant `{name}` on link `{link}` add up to {sum}, above the tenant's {key} ({has})"
             ));

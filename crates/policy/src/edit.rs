@@ -123,6 +123,7 @@ impl Policy {
                     return Err(SettingError::Conflicts(vec![why]));
                 }
                 next.links.retain(|link| link.name != name);
+                next.tenants.iter_mut().for_each(|tenant| tenant.min_rate_on.retain(|link, _| link != name));
             }
         }
         self.advance(next)
@@ -142,7 +143,12 @@ impl Policy {
         }
         let tenants = known(|policy| policy.tenants.iter().map(|tenant| tenant.name.as_str()).collect());
         for tenant in running.tenants.iter().filter(|tenant| !tenants.contains(&tenant.name)) {
-            added.push((Kind::Tenant, &tenant.name, Box::new(|policy| policy.tenants.push(tenant.clone()))));
+            let add = |policy: &mut Policy| {
+                let mut tenant = tenant.clone();
+                tenant.min_rate_on.retain(|link, _| policy.link(link).is_some());
+                policy.tenants.push(tenant);
+            };
+            added.push((Kind::Tenant, &tenant.name, Box::new(add)));
         }
         let vifs = known(|policy| policy.vifs.iter().map(|vif| vif.name.as_str()).collect());
         for vif in running.vifs.iter().filter(|vif| !vifs.contains(&vif.name) && !is_found(&vif.name)) {

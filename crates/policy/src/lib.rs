@@ -38,9 +38,9 @@ pub use shares::{Direction, ShareSetting, Shares};
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
 use fairlane_core::receive::Receive;
-use fairlane_core::sched::SchedulerKind;
+use fairlane_core::sched::{SchedulerKind, Share};
 use fairlane_core::time::Nanos;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -82,10 +82,10 @@ impl Policy {
     pub fn guaranteed(&self, link: &Link, direction: Direction) -> u64 {
         let here = self.vifs.iter().filter(|vif| vif.link == link.name);
         let owners: HashSet<&str> = here.clone().filter_map(|vif| vif.tenant.as_deref()).collect();
-        let of_vifs = here.filter(|vif| vif.tenant.is_none()).map(|vif| &vif.shares);
+        let of_vifs = here.filter(|vif| vif.tenant.is_none()).map(|vif| vif.shares);
         let of_tenants = self.tenants.iter().filter(|tenant| owners.contains(tenant.name.as_str()));
-        let all = of_vifs.chain(of_tenants.map(|tenant| &tenant.shares));
-        all.fold(0, |sum, shares| direction.of(shares).min_rate.saturating_add(sum))
+        let all = of_vifs.chain(of_tenants.map(|tenant| tenant.on(&link.name)));
+        all.fold(0, |sum, shares| direction.of(&shares).min_rate.saturating_add(sum))
     }
 
     /// Whether vifs of a link have tenants.
@@ -112,6 +112,17 @@ pub struct Tenant {
     pub name: String,
     /// Its shares of each link.
     pub shares: Shares,
+    /// What is guaranteed to it on some links in place of its share's `min_rate`, by link, in bits a second; 0 for nothing.
+    pub min_rate_on: BTreeMap<String, u64>,
+}
+
+impl Tenant {
+    /// Its shares of a link.
+    pub fn on(&self, link: &str) -> Shares {
+        let Shares { tx, .. } = self.shares;
+        let min_rate = self.min_rate_on.get(link).copied().unwrap_or(tx.min_rate);
+        Shares { tx: Share { min_rate, ..tx }, ..self.shares }
+    }
 }
 
 /// A link: ports that can reach each other and share an uplink.

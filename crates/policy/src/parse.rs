@@ -49,6 +49,7 @@ pub(super) const TENANT_KEYS: &[&str] = &[
     "rx_burst",
     "rx_max_frames",
     "rx_frame_burst",
+    "min_rate_on",
 ];
 pub(super) const VIF_KEYS: &[&str] = &[
     "name",
@@ -329,7 +330,8 @@ pub(super) fn vif(section: &Section, links: &[Link], sockets: &Access, problems:
 
 pub(super) fn tenant(section: &Section, problems: &mut Problems) -> Tenant {
     let name = section.require("name", rules::name, problems).unwrap_or_default();
-    Tenant { name, shares: Shares::read(section, problems) }
+    let min_rate_on = section.map("min_rate_on", rules::min_rate, problems);
+    Tenant { name, shares: Shares::read(section, problems), min_rate_on }
 }
 
 fn card(section: &Section, sockets: &Access, problems: &mut Problems) -> Card {

@@ -76,7 +76,7 @@ fn file_value(key: &str) -> Value {
         "observe" => OBSERVE.schema(socket_value),
         "sockets" => SOCKETS.schema(socket_value),
         "link" => json!({ "type": "array", "minItems": 1, "items": LINK.schema(link_value) }),
-        "tenant" => json!({ "type": "array", "items": TENANT.schema(share_value) }),
+        "tenant" => json!({ "type": "array", "items": TENANT.schema(tenant_value) }),
         "vif" => json!({ "type": "array", "items": VIF.schema(vif_value) }),
         _ => json!({}),
     }
@@ -129,6 +129,13 @@ fn vif_value(key: &str) -> Value {
         "mac" => pattern("^([0-9A-Fa-f]{1,2}:){5}[0-9A-Fa-f]{1,2}$".to_owned()),
         "addresses" => json!({ "type": "array", "items": text() }),
         "early_ack" => json!({ "enum": [false, true, "stalled", "always"] }),
+        _ => share_value(key),
+    }
+}
+
+fn tenant_value(key: &str) -> Value {
+    match key {
+        "min_rate_on" => json!({ "type": "object", "propertyNames": name(), "additionalProperties": rate() }),
         _ => share_value(key),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::rules::{Phrase, shown};
 use crate::problem::{Problems, nearest};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -132,6 +133,30 @@ impl<'a> Section<'a> {
             match rule(element.get_ref()) {
                 Ok(item) => read.push(item),
                 Err(wrong) => problems.add(element.span(), format!("{key} {wrong}")),
+            }
+        }
+        read
+    }
+
+    /// Reads every value of a table of names by a rule.
+    pub(super) fn map<T>(
+        &self,
+        key: &str,
+        rule: impl Fn(&DeValue) -> Result<T, Phrase>,
+        problems: &mut Problems,
+    ) -> BTreeMap<String, T> {
+        let Some(value) = self.get(key) else { return BTreeMap::new() };
+        let Some(table) = value.get_ref().as_table() else {
+            let example = format!("{key}.NAME = ...");
+            problems.add(value.span(), format!("{key} must be a table ({example}), not {}", shown(value.get_ref())));
+            return BTreeMap::new();
+        };
+        let mut read = BTreeMap::new();
+        for (name, value) in table.iter() {
+            let name = name.get_ref();
+            match rule(value.get_ref()) {
+                Ok(item) => drop(read.insert(name.to_string(), item)),
+                Err(wrong) => problems.add(value.span(), format!("{key}.{} {wrong}", name.escape_debug())),
             }
         }
         read

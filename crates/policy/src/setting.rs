@@ -13,6 +13,13 @@ use toml::de::DeValue;
 pub enum Setting {
     /// A setting of a vif's or tenant's share.
     Share(Direction, ShareSetting),
+    /// `min_rate_on.LINK` of a tenant.
+    MinRateOn {
+        /// The link.
+        link: String,
+        /// Bits a second; 0 for none.
+        min_rate: u64,
+    },
     /// A vif's setting.
     Vif(VifSetting),
     /// A link's setting.
@@ -107,6 +114,9 @@ impl Setting {
             "idle_timeout" | "delay" => rules::idle_timeout(&value).map(LinkSetting::IdleTimeout).map(Setting::Link),
             "isolate" => rules::flag(&value).map(LinkSetting::Isolate).map(Setting::Link),
             "rx_pool" => rules::pool(&value).map(LinkSetting::RxPool).map(Setting::Link),
+            _ if let Some(link) = key.strip_prefix("min_rate_on.") => {
+                rules::min_rate(&value).map(|min_rate| Setting::MinRateOn { link: link.to_owned(), min_rate })
+            }
             _ => match Direction::ALL.into_iter().find_map(|direction| share_setting(direction, key, &value)) {
                 Some(setting) => setting,
                 None => return Err(SettingError::Unknown(key.to_owned())),
@@ -132,12 +142,13 @@ fn share_setting(direction: Direction, key: &str, value: &DeValue) -> Option<Res
 }
 
 fn unknown_setting(key: &str) -> String {
-    let (_name, of_share) = TENANT_KEYS.split_at(1);
+    // Without the name and `min_rate_on`.
+    let of_share = &TENANT_KEYS[1..TENANT_KEYS.len() - 1];
     let known = of_share.iter().chain(&VIF_SETTINGS).chain(&LINK_SETTINGS).copied();
     let hint = nearest(key, known).map_or(String::new(), |name| format!(", did you mean `{name}`?"));
     let [share, vif, link] = [of_share.join(", "), VIF_SETTINGS.join(", "), LINK_SETTINGS.join(", ")];
     let key = key.escape_debug();
-    format!("`{key}` cannot be set{hint} (of a vif or tenant: {share}; of a vif: {vif}; of a link: {link})")
+    format!("`{key}` cannot be set{hint} (of a vif or tenant: {share}; of a tenant: min_rate_on.LINK; of a vif: {vif}; of a link: {link})")
 }
 
 impl Policy {
@@ -155,12 +166,23 @@ impl Policy {
             Setting::Share(direction, setting) => {
                 let vif = next.vifs.iter_mut().find(|vif| vif.name == target).map(|vif| &mut vif.shares);
                 let tenant = next.tenants.iter_mut().find(|tenant| tenant.name == target);
-                let Some(shares) = vif.or(tenant.map(|tenant| &mut tenant.shares)) else {
+                let of_tenant = tenant.map(|tenant| {
+                    // A guarantee on each link takes the place of those on some.
+                    if matches!((direction, setting), (Direction::Tx, ShareSetting::MinRate(_))) {
+                        tenant.min_rate_on.clear();
+                    }
+                    &mut tenant.shares
+                });
+                let Some(shares) = vif.or(of_tenant) else {
                     let kind = if self.tenants.is_empty() { "vif" } else { "vif or tenant" };
                     return Err(SettingError::NoTarget(unknown_name(kind, target, vifs.chain(tenants))));
                 };
                 shares.set(direction, setting);
             }
+            Setting::MinRateOn { link, min_rate } => match next.tenants.iter_mut().find(|tenant| tenant.name == target) {
+                Some(tenant) => drop(tenant.min_rate_on.insert(link, min_rate)),
+                None => return Err(SettingError::NoTarget(unknown_name("tenant", target, tenants))),
+            },
             Setting::Vif(setting) => match next.vifs.iter_mut().find(|vif| vif.name == target) {
                 Some(vif) => setting.apply(vif),
                 None => return Err(SettingError::NoTarget(unknown_name("vif", target, vifs))),

@@ -121,6 +121,10 @@ impl Table {
         self.0 += "\n[[tenant]]\n";
         self.text("name", &tenant.name);
         self.shares(&tenant.shares);
+        if !tenant.min_rate_on.is_empty() {
+            let on = |(link, min_rate): (&String, &u64)| (link.clone(), self::min_rate(*min_rate));
+            self.key("min_rate_on", Value::Table(tenant.min_rate_on.iter().map(on).collect()));
+        }
     }
 
     fn vif(&mut self, vif: &Vif) {
@@ -173,7 +177,7 @@ impl Table {
                 Direction::Rx if !shares.same_weight => self.key(keys.weight, share.weight),
                 Direction::Rx => {}
             }
-            self.other(keys.min_rate, share.min_rate, 0, |min_rate| rate(Some(min_rate)));
+            self.other(keys.min_rate, share.min_rate, 0, min_rate);
             self.other(keys.max_rate, share.max_rate, None, rate);
             self.other(keys.burst, share.burst, default_burst(share.max_rate), size);
             self.other(keys.max_frames, share.max_frames, None, |frames| frames.unwrap_or(0));
@@ -192,6 +196,11 @@ fn list<S: Into<String>>(texts: impl IntoIterator<Item = S>) -> Value {
 
 fn rate(rate: Option<u64>) -> Value {
     quoted(rate.map_or("none".to_owned(), format_rate))
+}
+
+/// A guaranteed rate; 0 is none.
+fn min_rate(min_rate: u64) -> Value {
+    rate(Some(min_rate).filter(|min_rate| *min_rate > 0))
 }
 
 fn size(bytes: u64) -> Value {

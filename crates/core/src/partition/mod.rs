@@ -7,6 +7,8 @@
 //! - That whoever sees a link measures it and tells the others once a period, so that no more is given than it has room for, is EyeQ's
 //!   (Jeyakumar et al., "EyeQ: Practical Network Performance Isolation at the Edge", NSDI 2013: the receiver's feedback). There it is
 //!   the link of a receiver, and the answer a rate; here that of a sender, and the answer a claim.
+//! - Where a tenant has guests on several links of a host, each link is a place of its own, with its own claim and part. What is said of
+//!   hosts here is true of these.
 //! - The floors, the damping ([`Demand`]) and what silence means ([`Heard`]) are our own.
 
 mod demand;
@@ -15,7 +17,7 @@ mod heard;
 mod tests;
 
 pub use demand::{Demand, Measured};
-pub use heard::{Heard, SILENCE};
+pub use heard::{Heard, SILENCE, claimant};
 
 use crate::time::{Nanos, SECOND};
 use serde::{Deserialize, Serialize};

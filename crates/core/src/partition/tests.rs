@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 const MORE: u64 = u64::MAX;
 
@@ -173,17 +174,24 @@ fn hear(heard: &mut Heard, host: &str, seconds: std::ops::RangeInclusive<u64>) {
     }
 }
 
+/// The part of a host that claims once.
+fn part(heard: &mut Heard, guarantee: u64, now: Nanos) -> Option<u64> {
+    let parts = heard.parts(guarantee, now)?;
+    assert_eq!(parts.keys().collect::<Vec<_>>(), ["h1"]);
+    parts.get("h1").copied()
+}
+
 #[test]
 fn a_host_listens_first_and_the_silent_have_no_part() {
     let mut heard = Heard::new("h1");
-    assert_eq!(heard.part(90, second(9)), None);
+    assert_eq!(part(&mut heard, 90, second(9)), None);
     hear(&mut heard, "h1", 10..=11);
-    assert_eq!(heard.part(90, second(11)), None);
+    assert_eq!(part(&mut heard, 90, second(11)), None);
     hear(&mut heard, "h2", 11..=12);
     hear(&mut heard, "h1", 12..=16);
-    assert_eq!(heard.part(90, second(16)), Some(45));
+    assert_eq!(part(&mut heard, 90, second(16)), Some(45));
     hear(&mut heard, "h1", 17..=17);
-    assert_eq!(heard.part(90, second(17)), Some(90));
+    assert_eq!(part(&mut heard, 90, second(17)), Some(90));
 }
 
 #[test]
@@ -192,14 +200,64 @@ fn a_host_that_is_cut_off_keeps_its_part_and_forgets_nobody() {
     for host in ["h1", "h2"] {
         hear(&mut heard, host, 10..=20);
     }
-    assert_eq!(heard.part(90, second(20)), Some(45));
-    assert_eq!(heard.part(90, second(23)), None);
+    assert_eq!(part(&mut heard, 90, second(20)), Some(45));
+    assert_eq!(part(&mut heard, 90, second(23)), None);
     // It hears itself again before it hears the other.
     hear(&mut heard, "h1", 100..=104);
-    assert_eq!(heard.part(90, second(101)), None);
-    assert_eq!(heard.part(90, second(104)), Some(45));
+    assert_eq!(part(&mut heard, 90, second(101)), None);
+    assert_eq!(part(&mut heard, 90, second(104)), Some(45));
     hear(&mut heard, "h1", 105..=105);
-    assert_eq!(heard.part(90, second(105)), Some(90));
+    assert_eq!(part(&mut heard, 90, second(105)), Some(90));
+}
+
+#[test]
+fn a_host_has_a_part_for_each_link_on_which_it_claims() {
+    let names = ["lan", "dmz"].map(|link| claimant("h1", link, true));
+    assert_eq!((names[0].as_str(), claimant("h1", "lan", false).as_str()), ("h1/lan", "h1"));
+    let mut heard = Heard::new("h1");
+    // A host with a longer name is another.
+    hear(&mut heard, "h12", 10..=11);
+    assert_eq!(heard.parts(90, second(11)), None);
+    for name in ["h12", "h1", "h1/lan"] {
+        hear(&mut heard, name, 10..=12);
+    }
+    // The former claim for one link only counts until it is silent.
+    for name in ["h12", "h1/lan", "h1/dmz"] {
+        hear(&mut heard, name, 13..=20);
+    }
+    let parts = |parts: &[(&str, u64)]| Some(parts.iter().map(|(name, part)| ((*name).to_owned(), *part)).collect());
+    assert_eq!(heard.parts(120, second(16)), parts(&[("h1", 30), ("h1/dmz", 30), ("h1/lan", 30)]));
+    assert_eq!(heard.parts(120, second(20)), parts(&[("h1/dmz", 40), ("h1/lan", 40)]));
+    assert_eq!(heard.parts(120, second(23)), None);
+}
+
+proptest! {
+    /// Every host, and every link of one, takes its own part of the same division, so all that is in force is the guarantee.
+    #[test]
+    fn what_hosts_and_their_links_have_is_the_guarantee(
+        guarantee in any_guarantee(),
+        hosts in prop::collection::vec(prop::collection::vec(any_claim(), 1..4), 1..6),
+    ) {
+        let several: Vec<Vec<(String, Claim)>> = hosts.iter().enumerate().map(|(number, links)| {
+            let name = |link| claimant(&format!("h{number}"), &format!("l{link}"), links.len() > 1);
+            links.iter().enumerate().map(|(link, claim)| (name(link), *claim)).collect()
+        }).collect();
+        let mut given = BTreeMap::new();
+        for number in 0..hosts.len() {
+            let mut heard = Heard::new(&format!("h{number}"));
+            for now in 1..=3 {
+                for (name, claim) in several.iter().flatten() {
+                    heard.hear(name, *claim, second(now));
+                }
+            }
+            let parts = heard.parts(guarantee, second(3)).expect("it hears itself");
+            prop_assert_eq!(parts.len(), hosts[number].len());
+            given.extend(parts);
+        }
+        let all: BTreeMap<String, Claim> = several.into_iter().flatten().collect();
+        let claims: Vec<Claim> = all.values().copied().collect();
+        prop_assert_eq!(given.into_iter().collect::<Vec<_>>(), all.into_keys().zip(divide(guarantee, &claims)).collect::<Vec<_>>());
+    }
 }
 
 #[test]

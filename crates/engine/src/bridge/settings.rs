@@ -217,7 +217,7 @@ impl Bridge {
     pub fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>, now: Nanos) {
         self.scheduler = scheduler;
         for (id, tenant) in self.tenants.iter() {
-            self.scheduler.configure_tenant(id, tenant.shares.tx, now);
+            self.scheduler.configure_tenant(id, tenant.on(&self.name).tx, now);
         }
         // The new scheduler does not know these services; the old one is not charged for them.
         for service in self.held.drain(..) {

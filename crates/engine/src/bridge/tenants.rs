@@ -81,7 +81,7 @@ impl Bridge {
     }
 
     fn configure_tenant(&mut self, id: TenantId, tenant: &Tenant, now: Nanos) {
-        self.scheduler.configure_tenant(id, tenant.shares.tx, now);
+        self.scheduler.configure_tenant(id, tenant.on(&self.name).tx, now);
         self.fabric.receivers.scheduler.configure_tenant(id, tenant.shares.rx, now);
     }
 

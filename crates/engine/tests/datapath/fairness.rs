@@ -6,6 +6,7 @@ use fairlane_core::switch::Config;
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_core::{PortId, packet::Offload};
 use fairlane_engine::clock::Clock;
+use fairlane_policy::Tenant;
 use fairlane_port::drain::Drain;
 use fairlane_port::memory;
 use fairlane_port::paced::Paced;
@@ -223,6 +224,13 @@ fn tenants_share_the_link_and_their_guests_what_they_get() {
     flood.link.bridge.set_tenant_shares(&tenant("blue", weight(1)), now);
     flood.second();
     assert_near(&parts(&flood.second()), &[0.5, 0.1, 0.4], 0.01);
+    // What is guaranteed on one link goes before weights there, and is nothing on others.
+    for (link, shares) in [("lan", [0.7, 0.06, 0.24]), ("dmz", [0.5, 0.1, 0.4])] {
+        let red = Tenant { min_rate_on: [(link.to_owned(), RATE / 10 * 7)].into(), ..red.clone() };
+        flood.link.bridge.set_tenant_shares(&red, flood.link.clock.now());
+        flood.second();
+        assert_near(&parts(&flood.second()), &shares, 0.01);
+    }
     // A guest without a tenant is a member of the link.
     let now = flood.link.clock.now();
     flood.link.bridge.set_tenant(PortId(3), None, now);

@@ -11,7 +11,7 @@ use fairlane_engine::{Bridge, Round};
 use fairlane_policy::{Shares, Tenant};
 use fairlane_port::memory::{self, Peer};
 use fairlane_port::{Batch, Burst, Control, Poller, Port, Put, Refusal, Room, Sink, Source, Status, Wanted};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,7 +93,8 @@ pub(crate) fn weight(weight: u32) -> Share {
 
 /// A tenant with this share in both directions.
 pub(crate) fn tenant(name: &str, share: Share) -> Tenant {
-    Tenant { name: name.to_owned(), shares: Shares { tx: share, rx: share, same_weight: true } }
+    let shares = Shares { tx: share, rx: share, same_weight: true };
+    Tenant { name: name.to_owned(), shares, min_rate_on: BTreeMap::new() }
 }
 
 /// The MAC address of a guest by number; 0 is a host behind the uplink.

@@ -15,7 +15,7 @@ use fairlane_policy::{Access, Change, Link, Policy, Setting, Shares, Tenant, Upl
 use fairlane_port::paced::Paced;
 use fairlane_port::{Burst, Poller, Port};
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -90,7 +90,7 @@ pub(crate) struct Backend {
 pub(crate) const TENANTS: [(&str, u32); 3] = [("red", 100), ("blue", 200), ("green", 300)];
 
 fn tenant((name, weight): (&str, u32)) -> Tenant {
-    Tenant { name: name.to_owned(), shares: Shares::of_weight(weight) }
+    Tenant { name: name.to_owned(), shares: Shares::of_weight(weight), min_rate_on: BTreeMap::new() }
 }
 
 impl Backend {

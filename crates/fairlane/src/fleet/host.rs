@@ -2,13 +2,15 @@
 
 use super::promises;
 use crate::policy_file;
+use fairlane_core::partition::Measured;
 use fairlane_engine::control::{Client, Error};
 use fairlane_engine::reading::Reading;
-use fairlane_engine::snapshot::Snapshot;
-use fairlane_fleet::{Host, Look, Promise, Refusal};
+use fairlane_engine::snapshot::{Snapshot, TenantState};
+use fairlane_fleet::{Host, Look, OfLinks, Promise, Refusal};
 use fairlane_policy::units::format_rate;
 use fairlane_policy::{File, Files, Policy};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// The smallest `min_rate` that a policy may have, in bits a second.
 pub(super) const SMALLEST: u64 = 1000;
@@ -29,16 +31,30 @@ impl ThisHost {
     }
 
     fn client(&self) -> Result<Client, Refusal> {
-        Client::connect(&self.control).map_err(|error| Refusal::NoBackend(error.to_string()))
+        connect(&self.control)
     }
 
-    /// What this host's own files guarantee to a tenant; 0 for nothing.
-    fn own_guarantee(&self, tenant: &str) -> u64 {
+    /// What this host's own files guarantee to a tenant: on each link, and on some.
+    fn own_guarantee(&self, tenant: &str) -> Vec<(Option<String>, u64)> {
         let files = policy_file::files(&self.file).ok();
         let loaded = files.and_then(|files| files.load(&Files::default()).ok());
         let tenants = loaded.into_iter().flat_map(|loaded| loaded.policy.tenants);
-        tenants.filter(|other| other.name == tenant).map(|tenant| tenant.shares.tx.min_rate).sum()
+        let Some(own) = tenants.into_iter().find(|other| other.name == tenant) else { return vec![(None, 0)] };
+        let on_some = own.min_rate_on.into_iter().map(|(link, min_rate)| (Some(link), min_rate));
+        std::iter::once((None, own.shares.tx.min_rate)).chain(on_some).collect()
     }
+
+    fn has_one_link(&self) -> Result<bool, Refusal> {
+        let seen = match &self.last {
+            Some(seen) => seen,
+            None => &self.client()?.show().map_err(|error| Refusal::NoBackend(error.to_string()))?,
+        };
+        Ok(seen.links.len() == 1)
+    }
+}
+
+fn connect(control: &Path) -> Result<Client, Refusal> {
+    Client::connect(control).map_err(|error| Refusal::NoBackend(error.to_string()))
 }
 
 /// A drop-in that is wrong is a mistake here: without it, others than the fleet's store would say what is in force.
@@ -88,7 +104,11 @@ impl Host for ThisHost {
             now.iter().filter(|promise| before.iter().any(|other| other.to == promise.to)).cloned().collect()
         };
         let measured = |reading: &Reading| {
-            reading.measured().into_iter().map(|(tenant, measured)| (tenant.to_owned(), measured)).collect()
+            let mut tenants = OfLinks::<Measured>::new();
+            for ((tenant, link), measured) in reading.measured() {
+                tenants.entry(tenant.to_owned()).or_default().insert(link.to_owned(), measured);
+            }
+            tenants
         };
         Look {
             broken: again(&self.unmet.0, &before.0),
@@ -98,18 +118,41 @@ impl Host for ThisHost {
     }
 
     /// As `ctl set` does, so the policy file stays as it is.
-    fn guarantee(&mut self, tenant: &str, min_rate: Option<u64>) -> Result<(), Refusal> {
-        let in_force = |seen: &Snapshot| seen.tenants.iter().find(|seen| seen.name == tenant).map(|seen| seen.min_rate);
-        let min_rate =
-            min_rate.map_or_else(|| self.own_guarantee(tenant), |rate| if rate < SMALLEST { 0 } else { rate });
-        // A host without the tenant guarantees nothing to it.
-        if self.last.as_ref().map(in_force).is_some_and(|known| known.is_none_or(|known| known == min_rate)) {
-            return Ok(());
+    fn guarantee(&mut self, tenant: &str, min_rates: Option<&BTreeMap<String, u64>>) -> Result<(), Refusal> {
+        let possible = |min_rate: u64| if min_rate < SMALLEST { 0 } else { min_rate };
+        let wanted: Vec<(Option<String>, u64)> = match min_rates {
+            None => self.own_guarantee(tenant),
+            Some(rates) if self.has_one_link()? => rates.values().map(|rate| (None, possible(*rate))).collect(),
+            Some(rates) => rates.iter().map(|(link, rate)| (Some(link.clone()), possible(*rate))).collect(),
+        };
+        let on: BTreeMap<String, u64> =
+            wanted.iter().filter_map(|(link, min_rate)| Some((link.clone()?, *min_rate))).collect();
+        let mut seen = match &mut self.last {
+            // A host without the tenant guarantees nothing to it.
+            Some(last) => match last.tenants.iter_mut().find(|seen| seen.name == tenant) {
+                Some(seen) => Some(seen),
+                None => return Ok(()),
+            },
+            None => None,
+        };
+        for (link, min_rate) in wanted {
+            let is_in_force = |seen: &TenantState| match &link {
+                None => seen.min_rate == min_rate && seen.min_rate_on == on,
+                Some(link) => seen.min_rate_on.get(link) == Some(&min_rate),
+            };
+            if seen.as_deref().is_some_and(is_in_force) {
+                continue;
+            }
+            let key = link.as_ref().map_or("min_rate".to_owned(), |link| format!("min_rate_on.{link}"));
+            let value = if min_rate == 0 { "none".to_owned() } else { format_rate(min_rate) };
+            let mut client = connect(&self.control)?;
+            client.set(tenant, &key, &value).map_err(|error| Refusal::Wrong(error.to_string()))?;
+            match (seen.as_deref_mut(), link) {
+                (Some(seen), None) => (seen.min_rate, seen.min_rate_on) = (min_rate, BTreeMap::new()),
+                (Some(seen), Some(link)) => drop(seen.min_rate_on.insert(link, min_rate)),
+                (None, _) => {}
+            }
         }
-        let value = if min_rate == 0 { "none".to_owned() } else { format_rate(min_rate) };
-        self.client()?.set(tenant, "min_rate", &value).map_err(|error| Refusal::Wrong(error.to_string()))?;
-        let seen = self.last.iter_mut().flat_map(|last| &mut last.tenants);
-        seen.filter(|seen| seen.name == tenant).for_each(|seen| seen.min_rate = min_rate);
         Ok(())
     }
 }

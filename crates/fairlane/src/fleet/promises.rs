@@ -19,10 +19,11 @@ pub(super) fn broken(reading: &Reading) -> Vec<Promise> {
     let vif = |vif: &VifReading| {
         missed(format!("vif {}", vif.seen.name), vif.seen.min_rate, vif.sent_rate).filter(|_| waits([vif]))
     };
-    let of_tenants = reading.tenants.iter().filter_map(|tenant| {
-        let name = &tenant.seen.name;
-        let vifs = reading.vifs.iter().filter(|vif| vif.seen.tenant.as_ref() == Some(name));
-        missed(format!("tenant {name}"), tenant.seen.min_rate, tenant.sent_rate).filter(|_| waits(vifs))
+    let of_tenants = reading.of_tenants().into_iter().filter_map(|((name, link), vifs)| {
+        let tenant = reading.tenants.iter().find(|tenant| tenant.seen.name == name)?;
+        let sent = vifs.iter().map(|vif| vif.sent_rate).sum();
+        let to = if reading.links.len() > 1 { format!("tenant {name} on {link}") } else { format!("tenant {name}") };
+        missed(to, tenant.seen.min_rate_on(link), sent).filter(|_| waits(vifs))
     });
     reading.vifs.iter().filter_map(vif).chain(of_tenants).collect()
 }
@@ -107,6 +108,13 @@ mod tests {
         let guests = [(1_000_000, 5_000_000, 0.5), (1_000_000, 5_000_000, 0.5)];
         assert_eq!(broken(&second(guests, 0, 17_000_000)), []);
         assert_eq!(to(broken(&second(guests, 0, 20_000_000))), ["tenant red"]);
+        // Each link has its own.
+        let mut seen = second(guests, 0, 20_000_000);
+        seen.links.push(seen.links[0].clone());
+        seen.links[1].seen.name = "dmz".to_owned();
+        seen.vifs[1].seen.link = "dmz".to_owned();
+        seen.tenants[0].seen.min_rate_on.insert("dmz".to_owned(), 7_000_000);
+        assert_eq!(to(broken(&seen)), ["tenant red on lan"]);
     }
 
     #[test]

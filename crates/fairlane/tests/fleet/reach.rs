@@ -33,7 +33,7 @@ impl Host for Simulated {
         Look::default()
     }
 
-    fn guarantee(&mut self, _: &str, _: Option<u64>) -> Result<(), Refusal> {
+    fn guarantee(&mut self, _: &str, _: Option<&BTreeMap<String, u64>>) -> Result<(), Refusal> {
         Ok(())
     }
 }

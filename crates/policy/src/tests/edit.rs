@@ -118,6 +118,16 @@ fn what_was_added_outlives_newer_files() {
     assert_eq!(newer.keep_added(&running, &last), None);
     assert_eq!(newer.vifs[0].shares.tx.weight, 100);
 
+    // What was guaranteed on a link that is gone is no reason to refuse anything.
+    running.apply("red", Setting::parse("min_rate_on.dmz", "1Mbit/s").unwrap()).unwrap();
+    let mut without = running.clone();
+    without.remove(Kind::Link, "dmz").unwrap();
+    assert_eq!(without.tenants[0].min_rate_on, [].into());
+    let was_in_files = Policy { links: running.links.clone(), ..last.clone() };
+    let mut newer = parse(LAN);
+    assert_eq!(newer.keep_added(&running, &was_in_files), None);
+    assert_eq!(newer.tenants[0].min_rate_on, [].into());
+
     let mut newer = parse(&LAN.replace("1Gbit/s", "200Mbit/s"));
     let (kind, name, why) = newer.keep_added(&running, &last).unwrap();
     assert_eq!((kind, name.as_str()), (Kind::Vif, "web"));

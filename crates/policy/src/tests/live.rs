@@ -142,7 +142,7 @@ fn a_wrong_setting_gives_the_reason_and_changes_nothing() {
             "1",
             "`wieght` cannot be set, did you mean `weight`? (of a vif or tenant: weight, min_rate, max_rate, burst, \
              max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst; \
-             of a vif: rx_queue, rx_timeout, early_ack, tenant; \
+             of a tenant: min_rate_on.LINK; of a vif: rx_queue, rx_timeout, early_ack, tenant; \
              of a link: rate, rx_rate, scheduler, prioritize, refill, idle_timeout, isolate, rx_pool)",
         ),
     ] {
@@ -278,7 +278,11 @@ fn tenants_change_without_a_new_scheduler() {
         let newer = parse(&TENANTS.replacen(from, to, 1));
         (old.changes(&newer).unwrap(), newer)
     };
-    for (from, to) in [("20Mbit", "30Mbit"), ("name = \"red\"", "name = \"red\"\nrx_weight = 7")] {
+    for (from, to) in [
+        ("20Mbit", "30Mbit"),
+        ("name = \"red\"", "name = \"red\"\nrx_weight = 7"),
+        ("name = \"red\"", "name = \"red\"\nmin_rate_on.lan = \"30Mbit/s\""),
+    ] {
         let (found, newer) = changes(from, to);
         assert_eq!(found, [Change::Tenant { link: "lan".into(), tenant: newer.tenants[0].clone() }]);
     }
@@ -300,6 +304,14 @@ fn a_tenant_is_guaranteed_its_own_rate_and_not_its_vifs() {
     assert_eq!(guaranteed(&policy), [20_000_000, 0]);
     set(&mut policy, "box", "min_rate", "3Mbit/s").unwrap();
     assert_eq!(guaranteed(&policy), [20_000_000, 3_000_000]);
+    // On some links it may be another, until it is the same on each.
+    set(&mut policy, "box", "tenant", "red").unwrap();
+    assert_eq!(guaranteed(&policy), [20_000_000, 20_000_000]);
+    set(&mut policy, "red", "min_rate_on.old", "4Mbit/s").unwrap();
+    assert_eq!(guaranteed(&policy), [20_000_000, 4_000_000]);
+    set(&mut policy, "red", "min_rate_on.lan", "none").unwrap_err();
+    set(&mut policy, "red", "min_rate", "15Mbit/s").unwrap();
+    assert_eq!(guaranteed(&policy), [15_000_000, 15_000_000]);
 }
 
 #[test]
@@ -327,6 +339,14 @@ fn a_setting_of_a_tenant_has_the_rules_of_a_file() {
             "5Mbit/s",
             "the min_rates of tenant `red` on link `lan` add up to 10Mbit/s, above the tenant's min_rate (5Mbit/s)",
         ),
+        (
+            "red",
+            "min_rate_on.lan",
+            "none",
+            "the min_rates of tenant `red` on link `lan` add up to 10Mbit/s, above the tenant's min_rate (none)",
+        ),
+        ("red", "min_rate_on.lna", "1Mbit/s", "no link is named `lna`, did you mean `lan`?"),
+        ("web", "min_rate_on.lan", "1Mbit/s", "no tenant is named `web`, the tenants are red, blue"),
         (
             "web",
             "tenant",

@@ -40,7 +40,7 @@ fn executed(old: &Policy, newer: &Policy, changes: Vec<Change>) -> Policy {
                 vif.shares = Shares { tx: share, rx, same_weight: false };
                 (vif.rx_queue, vif.rx_timeout) = (queue, timeout);
             }
-            Change::Tenant { tenant, .. } => tenant_mut(&mut policy, &tenant).shares = tenant.shares,
+            Change::Tenant { tenant, .. } => tenant_mut(&mut policy, &tenant).clone_from(&tenant),
             Change::Member { vif, tenant } => {
                 vif_mut(&mut policy, &vif).tenant = tenant.as_ref().map(|tenant| tenant.name.clone());
                 if let Some(tenant) = tenant {
@@ -102,26 +102,40 @@ fn ordered(policy: Policy) -> Policy {
     let mut policy = with_rx_weights(policy);
     let vifs = &policy.vifs;
     policy.tenants.retain(|tenant| vifs.iter().any(|vif| vif.tenant.as_ref() == Some(&tenant.name)));
+    // No engine knows what is guaranteed where a tenant has no vifs.
+    let is_on = |name: &str, link: &str| vifs.iter().any(|vif| vif.link == link && vif.tenant.as_deref() == Some(name));
+    for Tenant { name, min_rate_on, .. } in &mut policy.tenants {
+        min_rate_on.retain(|link, _| is_on(name, link));
+    }
     policy.tenants.sort_by(|a, b| a.name.cmp(&b.name));
     policy.links.sort_by(|a, b| a.name.cmp(&b.name));
     policy.vifs.sort_by(|a, b| a.name.cmp(&b.name));
     policy
 }
 
+/// A rate as text.
+fn rate(rate: Option<u64>) -> String {
+    rate.map_or("none".to_owned(), super::units::format_rate)
+}
+
+/// A guaranteed rate as text.
+fn min_rate(min_rate: u64) -> String {
+    rate(Some(min_rate).filter(|min_rate| *min_rate > 0))
+}
+
 /// The keys of shares as text.
 fn written_shares(shares: &Shares) -> String {
-    use super::units::{format_rate, format_size};
+    use super::units::format_size;
     use std::fmt::Write;
 
     let mut text = String::new();
-    let rate = |rate: Option<u64>| rate.map_or("none".to_owned(), format_rate);
     for direction in Direction::ALL {
         let (keys, share) = (direction.keys(), direction.of(shares));
         if direction == Direction::Tx || !shares.same_weight {
             writeln!(text, "{} = {}", keys.weight, share.weight).unwrap();
         }
-        let min_rate = rate(Some(share.min_rate).filter(|rate| *rate > 0));
-        writeln!(text, "{} = {min_rate:?}\n{} = {:?}", keys.min_rate, keys.max_rate, rate(share.max_rate)).unwrap();
+        writeln!(text, "{} = {:?}", keys.min_rate, min_rate(share.min_rate)).unwrap();
+        writeln!(text, "{} = {:?}", keys.max_rate, rate(share.max_rate)).unwrap();
         writeln!(text, "{} = {:?}", keys.burst, format_size(share.burst)).unwrap();
         let frames = share.max_frames.map_or("\"none\"".to_owned(), |frames| frames.to_string());
         writeln!(text, "{} = {frames}\n{} = {}", keys.max_frames, keys.frame_burst, share.frame_burst).unwrap();
@@ -169,8 +183,11 @@ fn written(policy: &Policy) -> String {
             }
         }
     }
-    for Tenant { name, shares } in &policy.tenants {
+    for Tenant { name, shares, min_rate_on } in &policy.tenants {
         writeln!(text, "[[tenant]]\nname = {name:?}\n{}", written_shares(shares)).unwrap();
+        for (link, on) in min_rate_on {
+            writeln!(text, "min_rate_on.{link} = {:?}", min_rate(*on)).unwrap();
+        }
     }
     for vif in &policy.vifs {
         writeln!(text, "[[vif]]\nname = {:?}\nlink = {:?}", vif.name, vif.link).unwrap();

@@ -5,6 +5,7 @@ use fairlane_core::packet::Mac;
 use fairlane_core::sched::Share;
 use proptest::collection::{hash_set, vec};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 fn scheduler() -> impl Strategy<Value = SchedulerKind> {
     prop_oneof![
@@ -110,8 +111,17 @@ fn tenants(links: &[Link], vifs: &mut [Vif]) -> Vec<Tenant> {
             None => {
                 let without_limit = |share: Share| Share { max_rate: None, ..share };
                 let (tx, rx) = (without_limit(tx), without_limit(rx));
-                tenants.push(Tenant { name, shares: Shares { tx, rx, same_weight } });
+                tenants.push(Tenant { name, shares: Shares { tx, rx, same_weight }, min_rate_on: BTreeMap::new() });
             }
+        }
+    }
+    // Some have their guarantee on this link only, and some another one elsewhere.
+    for Tenant { name, shares, min_rate_on } in &mut tenants {
+        let (here, _) = name.split_once('-').expect("a link and a number");
+        match shares.tx.weight % 3 {
+            0 => drop(min_rate_on.insert(here.to_owned(), std::mem::take(&mut shares.tx.min_rate))),
+            1 => min_rate_on.extend(links.iter().filter(|link| link.name != here).map(|link| (link.name.clone(), 0))),
+            _ => {}
         }
     }
     tenants
@@ -151,6 +161,8 @@ fn setting() -> impl Strategy<Value = (String, String)> {
     let keys = [
         "weight",
         "min_rate",
+        "min_rate_on.far",
+        "min_rate_on.lan",
         "max_rate",
         "burst",
         "max_frames",
@@ -303,6 +315,7 @@ proptest! {
                     let vifs = policy.vifs.iter().map(|vif| vif.name.clone());
                     vifs.chain(policy.tenants.iter().map(|tenant| tenant.name.clone())).collect()
                 }
+                Setting::MinRateOn { .. } => policy.tenants.iter().map(|tenant| tenant.name.clone()).collect(),
                 Setting::Link(_) => policy.links.iter().map(|link| link.name.clone()).collect(),
             };
             if names.is_empty() {

@@ -72,10 +72,11 @@ fn every_range_is_the_one_in_the_error_message() {
 #[test]
 fn every_setting_is_listed() {
     let known = Setting::parse("", "").unwrap_err().to_string();
-    let (share, rest) = known.split_once("; of a vif: ").unwrap();
+    let (share, rest) = known.split_once("; of a tenant: ").unwrap();
+    let (tenant, rest) = rest.split_once("; of a vif: ").unwrap();
     let (vif, link) = rest.split_once("; of a link: ").unwrap();
     let quoted = |list: &str| list.split(", ").map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
     let share = share.split_once("of a vif or tenant: ").unwrap().1;
-    let row = [share, vif, link.trim_end_matches(')')].map(quoted).join(" | ");
+    let row = [share, tenant, vif, link.trim_end_matches(')')].map(quoted).join(" | ");
     assert!(part("## Changes while it runs").contains(&format!("| {row} |")), "{row}");
 }

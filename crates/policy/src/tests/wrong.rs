@@ -454,7 +454,7 @@ fn wrong_tenants() {
         ),
         (
             format!("{link}{tenants}rx_wieght = 2\n"),
-            "p:9: unknown key `rx_wieght` in [[tenant]], did you mean `rx_weight`? (its keys are name, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst)",
+            "p:9: unknown key `rx_wieght` in [[tenant]], did you mean `rx_weight`? (its keys are name, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, min_rate_on)",
         ),
         (
             format!("{link}{tenants}rx_max_rate = \"2\"\n"),
@@ -477,6 +477,31 @@ fn wrong_tenants() {
         (
             format!("{link}[[tenant]]\nname = \"red\"\nmin_rate = \"2Mbit/s\"\nmax_rate = \"1Mbit/s\"\n"),
             "p:6: min_rate 2Mbit/s of tenant `red` is above its max_rate 1Mbit/s",
+        ),
+        (
+            format!("{link}{tenants}max_rate = \"1Mbit/s\"\nmin_rate_on.l = \"2Mbit/s\"\n"),
+            "p:10: min_rate_on.l 2Mbit/s of tenant `blue` is above its max_rate 1Mbit/s",
+        ),
+        (
+            format!("{link}{tenants}min_rate_on = {{ lan = \"2Mbit/s\" }}\n"),
+            "p:9: no link is named `lan`, the links are l",
+        ),
+        (
+            format!("{link}{tenants}min_rate_on.l = 2\n"),
+            "p:9: min_rate_on.l must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not 2",
+        ),
+        (
+            format!("{link}{tenants}min_rate_on = \"2Mbit/s\"\n"),
+            "p:9: min_rate_on must be a table (min_rate_on.NAME = ...), not \"2Mbit/s\"",
+        ),
+        (
+            format!("{link}{tenants}min_rate_on.l = \"101Mbit/s\"\n{}", vif("tenant = \"blue\"")),
+            "p:3: the min_rates on link `l` add up to 101Mbit/s, above its rate 100Mbit/s",
+        ),
+        (
+            format!("[[link]]\nname = \"m\"\n{link}{tenants}min_rate_on.l = \"1Mbit/s\"\n")
+                + &vif("link = \"l\"\ntenant = \"blue\"\nmin_rate = \"2Mbit/s\""),
+            "p:9: the min_rates of tenant `blue` on link `l` add up to 2Mbit/s, above the tenant's min_rate (1Mbit/s)",
         ),
     ] {
         assert_eq!(problems(&text), [problem], "{text}");

@@ -104,7 +104,8 @@ impl World<'_> {
         let measured = reading.as_ref().map(Reading::measured).unwrap_or_default();
         let mut hears = Nanos::NEVER;
         for (number, guarantee) in self.scenario.guarantees.iter().enumerate() {
-            let Some(measured) = measured.get(guarantee.tenant.as_str()) else { continue };
+            let link = self.scenario.hosts[index].link.name.as_str();
+            let Some(measured) = measured.get(&(guarantee.tenant.as_str(), link)) else { continue };
             let at = self.now + guarantee.delay;
             let claim = side.demands[number].claim(*measured, self.now);
             self.division.tenants[number].coming.push_back((at, index, claim));

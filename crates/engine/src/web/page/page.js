@@ -187,9 +187,10 @@ function choose(kind, name) {
   get("#details").scrollIntoView({ block: "nearest" });
 }
 
-function settings({ weight, min_rate, max_rate, max_frames }, prefix) {
+function settings({ weight, min_rate, min_rate_on = {}, max_rate, max_frames }, prefix) {
   const said = [`${prefix}weight ${weight}`];
   if (min_rate) said.push(`${prefix}min_rate ${rate(min_rate)}`);
+  for (const [link, on] of Object.entries(min_rate_on)) said.push(`min_rate ${on ? rate(on) : "none"} on ${link}`);
   if (max_rate != null) said.push(`${prefix}max_rate ${rate(max_rate)}`);
   if (max_frames != null) said.push(`${prefix}max_frames ${max_frames}`);
   return said;

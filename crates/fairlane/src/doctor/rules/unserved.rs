@@ -115,7 +115,7 @@ impl Unserved<'_> {
     fn guarantees(&self) -> Option<Cause> {
         let owed = |vif: &&VifReading| {
             let tenant = self.reading.tenants.iter().find(|tenant| vif.seen.tenant.as_ref() == Some(&tenant.seen.name));
-            vif.seen.min_rate > 0 || tenant.is_some_and(|tenant| tenant.seen.min_rate > 0)
+            vif.seen.min_rate > 0 || tenant.is_some_and(|tenant| tenant.seen.min_rate_on(&vif.seen.link) > 0)
         };
         let sent = |vif: &VifReading| vif.sent_rate;
         let (all, of_others): (f64, f64) =
