@@ -168,7 +168,8 @@ impl<'a> Division<'a> {
             for (link, here) in links.iter_mut() {
                 here.part = parts.get(&claimant(self.host, link, several)).copied().or(here.part);
             }
-            let parts: BTreeMap<_, _> = links.iter().filter_map(|(link, here)| Some((link.clone(), here.part?))).collect();
+            let parts: BTreeMap<_, _> =
+                links.iter().filter_map(|(link, here)| Some((link.clone(), here.part?))).collect();
             (!parts.is_empty()).then(|| (name.clone(), Some(parts)))
         };
         self.tenants.iter_mut().filter_map(part).collect()

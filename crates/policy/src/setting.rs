@@ -148,7 +148,9 @@ fn unknown_setting(key: &str) -> String {
     let hint = nearest(key, known).map_or(String::new(), |name| format!(", did you mean `{name}`?"));
     let [share, vif, link] = [of_share.join(", "), VIF_SETTINGS.join(", "), LINK_SETTINGS.join(", ")];
     let key = key.escape_debug();
-    format!("`{key}` cannot be set{hint} (of a vif or tenant: {share}; of a tenant: min_rate_on.LINK; of a vif: {vif}; of a link: {link})")
+    format!(
+        "`{key}` cannot be set{hint} (of a vif or tenant: {share}; of a tenant: min_rate_on.LINK; of a vif: {vif}; of a link: {link})"
+    )
 }
 
 impl Policy {
@@ -179,7 +181,8 @@ impl Policy {
                 };
                 shares.set(direction, setting);
             }
-            Setting::MinRateOn { link, min_rate } => match next.tenants.iter_mut().find(|tenant| tenant.name == target) {
+            Setting::MinRateOn { link, min_rate } => match next.tenants.iter_mut().find(|tenant| tenant.name == target)
+            {
                 Some(tenant) => drop(tenant.min_rate_on.insert(link, min_rate)),
                 None => return Err(SettingError::NoTarget(unknown_name("tenant", target, tenants))),
             },

@@ -25,6 +25,7 @@ pub(crate) fn a_guarantee_of_all_hosts_goes_where_the_demand_is(stage: &Stage) -
     let third = guest(2);
     until_met(stage, "moves to another host");
     wait_for("the other two to divide", || stage.guaranteed() == [0, 6, 6]);
+    links_of_a_host_have_parts_of_their_own(stage);
 
     // A new policy does not say otherwise, and what is divided is no policy.
     stage.write("other", |_| "weight = 200\nrx_weight = 50".to_owned());
@@ -32,9 +33,7 @@ pub(crate) fn a_guarantee_of_all_hosts_goes_where_the_demand_is(stage: &Stage) -
     assert_eq!(status, Some(0), "{said}");
     wait_for("the hosts to divide again", || stage.guaranteed() == [0, 6, 6]);
     assert!(!stage.hosts[1].kept().contains("min_rate"), "{}", stage.hosts[1].kept());
-    let (_, said) = stage.run("show", &[]);
-    let words: Vec<&str> = said.lines().last().unwrap_or_default().split_whitespace().collect();
-    assert_eq!(words, ["red", "12Mbit/s", "12.0Mbit/s", "3"], "{said}");
+    assert_eq!(stage.in_force(), ["red", "12Mbit/s", "12.0Mbit/s", "3"]);
     [second, third]
 }
 
@@ -49,6 +48,27 @@ pub(crate) fn a_guarantee_that_is_taken_away_is_that_of_policies_again(stage: &S
     let (status, said) = stage.run("tenant", &["red", "min_rate=12"]);
     let wrong = "min_rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s)";
     assert_eq!((status, said.contains(wrong)), (Some(2), true), "{said}");
+}
+
+/// On a host with two links the tenant has guests on both, then on one again.
+fn links_of_a_host_have_parts_of_their_own(stage: &Stage) {
+    let (host, alone) = (&stage.hosts[1], &stage.hosts[2]);
+    let socket = host.socket("edge");
+    let edge = format!("vif edge link=far tenant=red socket={}", socket.display());
+    let ctl = |command: &str, what: &str| {
+        let output = host.daemon.ctl(&[&[command], what.split(' ').collect::<Vec<_>>().as_slice()].concat());
+        assert!(output.status.success(), "{output:?}");
+    };
+    ctl("add", &edge);
+    let guest = Flood::start(&socket, 3);
+    wait_for("three links to divide", || (stage.guaranteed(), host.guaranteed_on("far")) == (vec![0, 4, 4], 4));
+    wait_for("the hosts to say so", || stage.in_force() == ["red", "12Mbit/s", "12.0Mbit/s", "3"]);
+    drop(guest);
+    wait_for("one link to need nothing", || (stage.guaranteed(), host.guaranteed_on("far")) == (vec![0, 6, 6], 0));
+    ctl("remove", "vif edge");
+    // Of a host with one link it is simply the tenant's guarantee.
+    let red = &alone.daemon.snapshot().tenants[0];
+    assert_eq!((red.min_rate.div_ceil(1_000_000), red.min_rate_on.len()), (6, 0));
 }
 
 /// Waits until the tenant sends what is guaranteed to it, and prints how long that took.

@@ -49,6 +49,13 @@ tenant = "red"
 socket = "DIR/app.sock"
 "#;
 
+/// A host's policy, in which its first vif has these keys. The last host has one link, to a tap.
+fn policy(host: &str, keys: &str) -> String {
+    let (wire, tap) = ("{ wire = \"far\" }\n[[link]]\nname = \"far\"", "{ tap = \"fl0\" }\n#\n#");
+    let text = POLICY.replace("MORE", keys);
+    if host == HOSTS[2] { text.replace(wire, tap) } else { text }
+}
+
 impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.0.id() as i32), signal).expect("the process runs");
@@ -97,8 +104,11 @@ impl Stage {
         let namespace = Namespace::new().unwrap();
         let directory = self.path(name);
         fs::create_dir(&directory).unwrap();
-        write_policy(&directory, &POLICY.replace("MORE", "weight = 100"));
+        write_policy(&directory, &policy(name, "weight = 100"));
         let daemon = serve(&namespace, &directory);
+        if name == HOSTS[2] {
+            namespace.ip("link set fl0 up");
+        }
         let pid = daemon.pid();
         self.network.ip(&format!("link add {name} type veth peer name eth0 netns {pid}"));
         self.network.ip(&format!("link set {name} master br0 up"));
@@ -191,7 +201,7 @@ impl Stage {
 
     /// A host's policy.
     pub(crate) fn policy(&self, host: &str, keys: &str) -> String {
-        POLICY.replace("MORE", keys).replace("DIR", self.path(host).to_str().unwrap())
+        policy(host, keys).replace("DIR", self.path(host).to_str().unwrap())
     }
 
     /// What the store says of each host.
@@ -216,10 +226,15 @@ impl Stage {
         self.hosts.iter().map(|host| host.vif().weight).collect()
     }
 
-    /// What each host guarantees to the tenant, in Mbit/s.
+    /// What each host guarantees to the tenant on its link, in Mbit/s.
     pub(crate) fn guaranteed(&self) -> Vec<u64> {
-        let of = |host: &Host| host.daemon.snapshot().tenants[0].min_rate.div_ceil(1_000_000);
-        self.hosts.iter().map(of).collect()
+        self.hosts.iter().map(|host| host.guaranteed_on("lan")).collect()
+    }
+
+    /// What `show` says of the tenant.
+    pub(crate) fn in_force(&self) -> Vec<String> {
+        let (_, said) = self.run("show", &[]);
+        said.lines().last().unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     }
 
     /// Bytes that the tenant's guests have sent on all hosts.
@@ -269,6 +284,11 @@ impl Host {
     /// Its first vif.
     pub(crate) fn vif(&self) -> VifState {
         self.daemon.snapshot().vifs.remove(0)
+    }
+
+    /// What it guarantees to the tenant on one of its links, in Mbit/s.
+    pub(crate) fn guaranteed_on(&self, link: &str) -> u64 {
+        self.daemon.snapshot().tenants[0].min_rate_on(link).div_ceil(1_000_000)
     }
 
     /// The policy that it keeps.

@@ -488,7 +488,7 @@ fn wrong_tenants() {
         ),
         (
             format!("{link}{tenants}min_rate_on.l = 2\n"),
-            "p:9: min_rate_on.l must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not 2",
+            "p:9: min_rate_on.l must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"2\"",
         ),
         (
             format!("{link}{tenants}min_rate_on = \"2Mbit/s\"\n"),
