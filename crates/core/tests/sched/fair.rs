@@ -329,6 +329,25 @@ fn guaranteed_service_is_not_punished_later() {
     assert!((measured - 0.1).abs() < 0.01, "{measured} of the link after the guarantee was removed");
 }
 
+/// What it was owed when the rate changed is still owed, and what it had got in advance is not given again.
+#[test]
+fn a_guarantee_that_changes_all_the_time_is_met_all_the_time() {
+    let mut sim = Sim::fair();
+    let guaranteed = sim.flood(Share { min_rate: 80_000_000, ..share(1) }, 1_514);
+    sim.flood(share(9), 60_000);
+    sim.run_for(ONE_SECOND);
+    for rate in [75_000_000, 25_000_000] {
+        let (mut bytes, start) = (0, sim.now);
+        for step in 0..1_000 {
+            let min_rate = if step % 2 == 0 { rate - 1_000_000 } else { rate + 1_000_000 };
+            sim.configure(guaranteed, Share { min_rate, ..share(1) });
+            bytes += sim.run_for(Nanos::from_millis(3))[guaranteed];
+        }
+        let measured = bytes as f64 * 8e9 / sim.now.since(start).0 as f64;
+        assert!((measured / rate as f64 - 1.0).abs() < 0.02, "{measured} of {rate}");
+    }
+}
+
 #[test]
 fn a_guarantee_below_the_weighted_share_changes_nothing() {
     let mut sim = Sim::fair();

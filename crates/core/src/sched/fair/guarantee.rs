@@ -38,6 +38,14 @@ impl Entry {
         Nanos(bytes.saturating_mul(8 * SECOND) / self.rate.max(1))
     }
 
+    /// The same with another rate: what a port is owed, or got ahead, are bytes.
+    fn at(self, rate: u64, now: Nanos) -> Entry {
+        let scaled = |time: Nanos| u128::from(time.0) * u128::from(self.rate) / u128::from(rate.max(1));
+        let scaled = |time: Nanos| Nanos(scaled(time).try_into().unwrap_or(u64::MAX));
+        let ahead = scaled(self.due.since(now)).0.saturating_add(now.0);
+        Entry { rate, due: Nanos(ahead).since(scaled(now.since(self.due))), ..self }
+    }
+
     /// EDF can be late by this much. A guarantee that the link cannot meet must not pile up a debt.
     fn oldest(self, now: Nanos) -> Nanos {
         now.since(self.time_of(2 * MAX_SERVICE))
@@ -55,7 +63,10 @@ impl Guarantee {
         }
         let entry = &mut self.guarantees[port as usize];
         if entry.rate != share.min_rate {
-            *entry = Entry { rate: share.min_rate, due: now, largest: MAX_SERVICE };
+            *entry = match entry.rate {
+                0 => Entry { rate: share.min_rate, due: now, largest: MAX_SERVICE },
+                _ => entry.at(share.min_rate, now),
+            };
         }
         share.min_rate > 0
     }
@@ -66,8 +77,8 @@ impl Guarantee {
         entry.due = entry.due.max(now);
     }
 
-    /// Reports that a port that was blocked is active again: no more is lost than a debt that must not pile up. A tenant is blocked
-    /// while all its ports are in service, so at each of them it would lose the time until the next one.
+    /// Reports that a port that was blocked, and not idle, is active again: no more is lost than a debt that must not pile up. A tenant
+    /// is blocked while all its ports are in service, so at each of them it would lose the time until the next one.
     pub(super) fn unblock(&mut self, port: u32, now: Nanos) {
         let entry = &mut self.guarantees[port as usize];
         entry.due = entry.due.max(entry.oldest(now));

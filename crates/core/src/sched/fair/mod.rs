@@ -204,13 +204,14 @@ impl Fair {
         if rated && self.throttle.room(port, now).is_none() {
             return self.hold(port);
         }
-        let was_blocked = self.state(PortId(port)) == State::Blocked;
+        // One that waited already, and now does so with another share, was not idle either.
+        let was_idle = !matches!(self.state(PortId(port)), State::Blocked | State::Ready);
         self.set(port, State::Ready);
         self.queue.join(port, now, grace);
         if rated {
-            match was_blocked {
-                true => self.guarantee.unblock(port, now),
-                false => self.guarantee.resume(port, now),
+            match was_idle {
+                true => self.guarantee.resume(port, now),
+                false => self.guarantee.unblock(port, now),
             }
             self.watch(port, now);
         }
