@@ -51,7 +51,7 @@ pub struct TenantState {
     /// Guaranteed rate; 0 for none.
     pub min_rate: u64,
     /// Guaranteed rates on some links in place of that one, by link.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub min_rate_on: BTreeMap<String, u64>,
     /// Highest rate.
     pub max_rate: Option<u64>,
