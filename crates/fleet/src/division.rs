@@ -13,7 +13,7 @@ use fairlane_core::time::Nanos;
 use futures_util::StreamExt;
 use futures_util::stream::SelectAll;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -43,6 +43,8 @@ struct Here {
     heard: Heard,
     /// The links that have guests of it.
     links: BTreeMap<String, Link>,
+    /// The names of the last claims.
+    said: BTreeSet<String>,
 }
 
 /// A tenant on a link of this host.
@@ -120,10 +122,18 @@ impl<'a> Division<'a> {
         for (name, tenant) in &mut self.tenants {
             let (Some(here), Some(measured)) = (&mut tenant.here, measured.get(name)) else { continue };
             let several = here.links.len() > 1;
-            for (link, here) in &mut here.links {
-                let Some(measured) = measured.get(link) else { continue };
-                let said = Said { host: claimant(self.host, link, several), claim: here.demand.claim(*measured, now) };
-                let json = serde_json::to_vec(&said).expect("a claim has no maps");
+            let of_link = |(link, here): (&String, &mut Link)| {
+                let claim = here.demand.claim(*measured.get(link)?, now);
+                Some((claimant(self.host, link, several), claim))
+            };
+            let mut claims: BTreeMap<String, Claim> = here.links.iter_mut().filter_map(of_link).collect();
+            let said = claims.keys().cloned().collect();
+            // A link without guests needs nothing any more, nor does the former name of one that is now one of several, or alone.
+            for gone in std::mem::replace(&mut here.said, said) {
+                claims.entry(gone).or_default();
+            }
+            for (host, claim) in claims {
+                let json = serde_json::to_vec(&Said { host, claim }).expect("a claim has no maps");
                 // What is lost now is said again in a second.
                 let _ = self.fleet.client.publish(format!("{CLAIMS}{name}"), json.into()).await;
             }
@@ -138,7 +148,7 @@ impl<'a> Division<'a> {
             let links = measured.get(name).filter(|_| tenant.guarantee.is_some());
             changed |= links.is_some() != tenant.here.is_some();
             tenant.here = links.map(|links| {
-                let new = || Here { heard: Heard::new(self.host), links: BTreeMap::new() };
+                let new = || Here { heard: Heard::new(self.host), links: BTreeMap::new(), said: BTreeSet::new() };
                 let mut here = tenant.here.take().unwrap_or_else(new);
                 here.links.retain(|link, _| links.contains_key(link));
                 for link in links.keys() {
@@ -163,7 +173,7 @@ impl<'a> Division<'a> {
         let now = self.now();
         let part = |(name, tenant): (&String, &mut Tenant)| {
             let Some(guarantee) = tenant.guarantee else { return Some((name.clone(), None)) };
-            let Here { heard, links } = tenant.here.as_mut()?;
+            let Here { heard, links, .. } = tenant.here.as_mut()?;
             let (parts, several) = (heard.parts(guarantee.min_rate, now).unwrap_or_default(), links.len() > 1);
             for (link, here) in links.iter_mut() {
                 here.part = parts.get(&claimant(self.host, link, several)).copied().or(here.part);

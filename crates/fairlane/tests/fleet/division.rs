@@ -17,15 +17,18 @@ pub(crate) fn a_guarantee_of_all_hosts_goes_where_the_demand_is(stage: &Stage) -
     let first = guest(0);
     assert_eq!(stage.run("tenant", &["red", "min_rate=12Mbit/s"]), (Some(0), String::new()));
     until_met(stage, "begins");
-    assert_eq!(stage.guaranteed(), [12, 0, 0]);
+    wait_for("one host to have all", || stage.guaranteed() == [12, 0, 0]);
     let second = guest(1);
     wait_for("two hosts to divide", || stage.guaranteed() == [6, 6, 0]);
+    links_of_a_host_have_parts_of_their_own(stage);
 
     drop(first);
     let third = guest(2);
     until_met(stage, "moves to another host");
     wait_for("the other two to divide", || stage.guaranteed() == [0, 6, 6]);
-    links_of_a_host_have_parts_of_their_own(stage);
+    // Of a host with one link it is simply the tenant's guarantee.
+    let red = &stage.hosts[2].daemon.snapshot().tenants[0];
+    assert_eq!((red.min_rate.div_ceil(1_000_000), red.min_rate_on.len()), (6, 0));
 
     // A new policy does not say otherwise, and what is divided is no policy.
     stage.write("other", |_| "weight = 200\nrx_weight = 50".to_owned());
@@ -41,7 +44,7 @@ pub(crate) fn a_guarantee_that_is_taken_away_is_that_of_policies_again(stage: &S
     let [second, third] = guests;
     drop(second);
     until_met(stage, "is on one host only");
-    assert_eq!(stage.guaranteed(), [0, 0, 12]);
+    wait_for("that host to have all", || stage.guaranteed() == [0, 0, 12]);
     drop(third);
     assert_eq!(stage.run("tenant", &["red", "--remove"]), (Some(0), String::new()));
     wait_for("the policies' own guarantees", || stage.guaranteed() == [0, 0, 0]);
@@ -52,7 +55,7 @@ pub(crate) fn a_guarantee_that_is_taken_away_is_that_of_policies_again(stage: &S
 
 /// On a host with two links the tenant has guests on both, then on one again.
 fn links_of_a_host_have_parts_of_their_own(stage: &Stage) {
-    let (host, alone) = (&stage.hosts[1], &stage.hosts[2]);
+    let host = &stage.hosts[1];
     let socket = host.socket("edge");
     let edge = format!("vif edge link=far tenant=red socket={}", socket.display());
     let ctl = |command: &str, what: &str| {
@@ -61,14 +64,11 @@ fn links_of_a_host_have_parts_of_their_own(stage: &Stage) {
     };
     ctl("add", &edge);
     let guest = Flood::start(&socket, 3);
-    wait_for("three links to divide", || (stage.guaranteed(), host.guaranteed_on("far")) == (vec![0, 4, 4], 4));
+    wait_for("three links to divide", || (stage.guaranteed(), host.guaranteed_on("far")) == (vec![4, 4, 0], 4));
     wait_for("the hosts to say so", || stage.in_force() == ["red", "12Mbit/s", "12.0Mbit/s", "3"]);
     drop(guest);
-    wait_for("one link to need nothing", || (stage.guaranteed(), host.guaranteed_on("far")) == (vec![0, 6, 6], 0));
+    wait_for("one link to need nothing", || (stage.guaranteed(), host.guaranteed_on("far")) == (vec![6, 6, 0], 0));
     ctl("remove", "vif edge");
-    // Of a host with one link it is simply the tenant's guarantee.
-    let red = &alone.daemon.snapshot().tenants[0];
-    assert_eq!((red.min_rate.div_ceil(1_000_000), red.min_rate_on.len()), (6, 0));
 }
 
 /// Waits until the tenant sends what is guaranteed to it, and prints how long that took.
