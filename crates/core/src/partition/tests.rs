@@ -243,7 +243,7 @@ proptest! {
             links.iter().enumerate().map(|(link, claim)| (name(link), *claim)).collect()
         }).collect();
         let mut given = BTreeMap::new();
-        for number in 0..hosts.len() {
+        for (number, links) in hosts.iter().enumerate() {
             let mut heard = Heard::new(&format!("h{number}"));
             for now in 1..=3 {
                 for (name, claim) in several.iter().flatten() {
@@ -251,7 +251,7 @@ proptest! {
                 }
             }
             let parts = heard.parts(guarantee, second(3)).expect("it hears itself");
-            prop_assert_eq!(parts.len(), hosts[number].len());
+            prop_assert_eq!(parts.len(), links.len());
             given.extend(parts);
         }
         let all: BTreeMap<String, Claim> = several.into_iter().flatten().collect();
