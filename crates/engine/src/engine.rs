@@ -18,7 +18,7 @@ use crate::web;
 use crate::worker::Worker;
 use cards::{Cards, Finder};
 use fairlane_policy::problem::Problem;
-use fairlane_policy::{Access, File, Files, Link, Loaded, Observe, Policy, Uplink, Vif};
+use fairlane_policy::{Access, File, Files, Link, Loaded, Observe, Policy, Uplink, Vif, is_found};
 use fairlane_port::capture::Recording;
 use fairlane_port::{Port, store};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -255,7 +255,7 @@ impl Shared {
         let loaded = self.loaded();
         let of_files: HashSet<&str> = loaded.base.vifs.iter().map(|vif| vif.name.as_str()).collect();
         for vif in &mut vifs {
-            vif.added = !of_files.contains(vif.name.as_str()) && !vif.name.contains('/');
+            vif.added = !of_files.contains(vif.name.as_str()) && !is_found(&vif.name);
         }
         let link = |link: &Link| {
             let (busy, uplink) = links.get(&link.name).cloned().unwrap_or_default();
@@ -372,7 +372,7 @@ fn start_observe(observe: &Observe, answer: control::Answer) -> Result<control::
 fn open_vifs(policy: &mut Policy, loaded: &Loaded) -> HashMap<String, Box<dyn Port>> {
     let mut opened = HashMap::new();
     policy.vifs.retain(|vif| {
-        if !loaded.of_drop_ins.contains(&vif.name) && !vif.name.contains('/') {
+        if !loaded.of_drop_ins.contains(&vif.name) && !is_found(&vif.name) {
             return true;
         }
         match ports::vif(vif) {

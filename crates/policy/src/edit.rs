@@ -1,6 +1,7 @@
 //! Adds and removes parts of a running policy, one at a time, by the file's rules.
 
 use super::check::conflicts;
+use super::found::is_found;
 use super::parse::{LINK_KEYS, TENANT_KEYS, VIF_KEYS, link, tenant, vif};
 use super::section::Section;
 use super::{Link, Policy, SettingError, Tenant, Uplink, Vif};
@@ -41,11 +42,6 @@ impl Display for Kind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name())
     }
-}
-
-/// Whether a vif's name is of a Xen guest's card that no file names: no other has a slash.
-pub(super) fn is_found(vif: &str) -> bool {
-    vif.contains('/')
 }
 
 /// Most names in a message.

@@ -17,6 +17,11 @@ pub struct Terms {
     pub min_rate: Option<String>,
 }
 
+/// Whether a vif's name is that of a card that no file names: no other has a slash.
+pub fn is_found(vif: &str) -> bool {
+    vif.contains('/')
+}
+
 impl Policy {
     /// Whether a link accepts Xen cards that no vif names.
     pub fn takes_found(&self) -> bool {

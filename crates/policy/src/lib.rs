@@ -29,7 +29,7 @@ pub use check::OtherScheduler;
 pub use edit::Kind;
 pub use files::{File, Files, Loaded, SAVED, drop_in_directory};
 pub use fixed::Fixed;
-pub use found::Terms;
+pub use found::{Terms, is_found};
 pub use parse::{CONTROL, renamed_keys};
 pub use schema::schema;
 pub use setting::{LinkSetting, Setting, SettingError, VifSetting};

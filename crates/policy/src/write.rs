@@ -1,6 +1,6 @@
 //! Writes parts of a policy as a file has them.
 
-use super::edit::is_found;
+use super::found::is_found;
 use super::rules::{IDLE_TIMEOUT, REFILL, WEIGHT, default_burst, default_frame_burst};
 use super::units::{format_duration, format_rate, format_size};
 use super::{Account, Card, Direction, Link, Policy, SchedulerKind, Shares, Tenant, Uplink, Vif, uplink_queue};

@@ -68,7 +68,7 @@ macro_rules! built_in {
     };
 }
 /// The built-in experiments: name and text of the file.
-pub const BUILT_IN: [(&str, &str); 22] = [
+pub const BUILT_IN: [(&str, &str); 23] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
     built_in!("isolation-unlimited"),
@@ -91,6 +91,7 @@ pub const BUILT_IN: [(&str, &str); 22] = [
     built_in!("receive-flood"),
     built_in!("receive-shares"),
     built_in!("tenants"),
+    built_in!("restart"),
 ];
 
 impl Experiment {
