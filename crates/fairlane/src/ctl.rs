@@ -268,7 +268,7 @@ fn show(shown: &Snapshot) -> String {
             vif.tenant.clone().unwrap_or_default(),
             figures::state(vif),
             vif.weight.to_string(),
-            figures::share(Some(vif.share)),
+            figures::share(vif.share),
             rate(Some(vif.min_rate).filter(|rate| *rate > 0)),
             rate(vif.max_rate),
             format_size(vif.burst),
@@ -377,7 +377,10 @@ fn tenant_share(shown: &Snapshot, tenant: &str) -> String {
         .map(|((_, link), share)| (link, share))
         .collect();
     let several = shares.len() > 1;
-    let share = |(link, share)| if several { format!("{share:.3} of {link}") } else { format!("{share:.3}") };
+    let share = |(link, share)| {
+        let share = figures::share(share);
+        if several { format!("{share} of {link}") } else { share }
+    };
     shares.into_iter().map(share).collect::<Vec<_>>().join(", ")
 }
 

@@ -7,9 +7,9 @@ pub(crate) fn rate(bits_per_second: f64) -> String {
     scaled(bits_per_second, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 
-/// Formats a share of a link, 0 to 1: `0.750`; `-` if there is none.
-pub(crate) fn share(share: Option<f64>) -> String {
-    share.map_or("-".to_owned(), |share| format!("{share:.3}"))
+/// Formats a share of a link, 0 to 1: `0.750`.
+pub(crate) fn share(share: f64) -> String {
+    format!("{share:.3}")
 }
 
 /// Formats a number of bytes: `1.5GiB`.

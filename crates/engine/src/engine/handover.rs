@@ -3,7 +3,7 @@
 
 use super::{Error, Shared};
 use crate::{control, ports};
-use fairlane_policy::{Policy, Uplink};
+use fairlane_policy::Uplink;
 use fairlane_port::handover::{self, Resting};
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -20,8 +20,8 @@ impl Shared {
         // Locked to the end: nothing changes meanwhile.
         let policy = self.policy();
         let refused = |why: &str| Err(Error::failed("a successor cannot take over", format!("{why}; restart instead")));
-        if let Some(why) = immovable(&policy) {
-            return refused(why);
+        if policy.links.iter().any(|link| matches!(link.uplink, Uplink::Xdp { .. })) {
+            return refused("a card through AF_XDP cannot change hands");
         }
         if let Some(vif) = self.captures().keys().next() {
             return refused(&format!("vif `{vif}` is under capture"));
@@ -43,12 +43,6 @@ impl Shared {
             }
         }
     }
-}
-
-/// What of a policy no other process can take over while this one runs.
-fn immovable(policy: &Policy) -> Option<&'static str> {
-    let is_xdp = policy.links.iter().any(|link| matches!(link.uplink, Uplink::Xdp { .. }));
-    is_xdp.then_some("a card through AF_XDP cannot change hands")
 }
 
 /// Gives everything, and waits until the other process has begun to serve: it says so by one byte. Returns the connection to it.

@@ -40,10 +40,8 @@ pub(super) fn tenant(tenant: &TenantReading) -> Vec<[String; 7]> {
         figures::rate(tenant.sent_rate),
         figures::rate(tenant.received_rate),
     ];
-    let parts = tenant
-        .links
-        .iter()
-        .map(|part| [part.link.clone(), figures::share(Some(part.share)), figures::share(Some(part.due))]);
+    let parts =
+        tenant.links.iter().map(|part| [part.link.clone(), figures::share(part.share), figures::share(part.due)]);
     let mut parts: Vec<[String; 3]> = parts.collect();
     if parts.is_empty() {
         parts.push(["-"; 3].map(str::to_owned));
@@ -64,8 +62,8 @@ pub(super) fn vif(vif: &VifReading) -> [String; 10] {
         figures::state(&vif.seen),
         figures::rate(vif.sent_rate),
         figures::rate(vif.received_rate),
-        figures::share(Some(vif.seen.share)),
-        figures::share(vif.due),
+        figures::share(vif.seen.share),
+        vif.due.map_or("-".to_owned(), figures::share),
         format!("{:.0}", vif.drop_rate),
         time(vif.wait_p50),
         time(vif.wait_p99),

@@ -1,5 +1,5 @@
-# Replaces the Fairlane that runs in dom0: replace.py HOW PROGRAM [ARGUMENT...], which starts the next one. HOW is `hand-over`, `restart`
-# or `kill`. Dom0's image has no shell.
+# Replaces the Fairlane that runs in dom0: replace.py HOW COMMAND..., which starts the next one and ends in `FAIRLANE up POLICY`. HOW is
+# `hand-over`, `restart` or `kill`. Dom0's image has no shell.
 import posix
 import sys
 import time
@@ -11,7 +11,7 @@ log = posix.open("/run/fairlane.log", posix.O_RDWR | posix.O_CREAT | posix.O_TRU
 def serves(process):
     try:
         with open(f"/proc/{process}/cmdline") as line:
-            return line.read().split("\0")[:2] == ["/bin/fairlane", "up"]
+            return line.read().split("\0")[:3] == argv[-3:]
     except OSError:  # It has exited meanwhile.
         return False
 

@@ -89,6 +89,26 @@ impl Host {
         self.store.until(&format!("backend/vif/{domain}/0/state"), "4");
         guest
     }
+
+    /// One that has served the first of two frames of its guest.
+    fn in_mid_traffic() -> (Host, Frontend) {
+        let mut host = Host::new();
+        let mut guest = host.boot(1);
+        guest.post_buffers(64);
+        guest.transmit(&frame(1, 100), 4096, 0, 0, None);
+        assert_eq!(host.worker.take().len(), 1);
+        guest.transmit(&frame(2, 100), 4096, 0, 0, None);
+        (host, guest)
+    }
+
+    /// The next daemon serves the second one, and a frame for the guest.
+    #[track_caller]
+    fn goes_on_with(&mut self, guest: &mut Frontend) {
+        self.up();
+        assert_eq!(self.worker.take(), [(frame(2, 100), Offload::default())], "no frame is lost or duplicated");
+        self.worker.put(&frame(3, 100), Offload::default());
+        assert_eq!(guest.receive(), [(frame(3, 100), 0, None)]);
+    }
 }
 
 #[test]
@@ -174,21 +194,13 @@ fn all_keys_of_a_guest_vanish_at_once() {
 
 #[test]
 fn the_next_daemon_resumes_where_the_last_one_stopped() {
-    let mut host = Host::new();
-    let mut guest = host.boot(1);
-    guest.post_buffers(64);
-    guest.transmit(&frame(1, 100), 4096, 0, 0, None);
-    assert_eq!(host.worker.take().len(), 1);
-    guest.transmit(&frame(2, 100), 4096, 0, 0, None);
+    let (mut host, mut guest) = Host::in_mid_traffic();
     let (store, machine) = (host.store.clone(), host.machine.clone());
     host.backend = None;
     drop(host);
     assert_eq!(store.read("backend/vif/1/0/state").as_deref(), Some("4"), "its frontend sees no change");
     let mut next = Host::beside(store, machine);
-    next.up();
-    assert_eq!(next.worker.take(), [(frame(2, 100), Offload::default())], "no frame is lost or duplicated");
-    next.worker.put(&frame(3, 100), Offload::default());
-    assert_eq!(guest.receive(), [(frame(3, 100), 0, None)]);
+    next.goes_on_with(&mut guest);
 }
 
 #[test]
@@ -214,21 +226,13 @@ fn an_answer_comes_when_all_is_found_and_connected() {
 
 #[test]
 fn a_successor_that_fails_gives_the_frontend_back() {
-    let mut host = Host::new();
-    let mut guest = host.boot(1);
-    guest.post_buffers(64);
-    guest.transmit(&frame(1, 100), 4096, 0, 0, None);
-    assert_eq!(host.worker.take().len(), 1);
-    guest.transmit(&frame(2, 100), 4096, 0, 0, None);
+    let (mut host, mut guest) = Host::in_mid_traffic();
     let (resting, answer) = host.backend.as_ref().unwrap().rest();
     answer.wait().unwrap();
     host.worker.port.let_go();
     assert_eq!(host.machine.users(1, 1), 2, "the successor can bind its channels");
     let mut next = Host::beside(host.store.clone(), host.machine.clone());
-    next.up();
-    assert_eq!(next.worker.take(), [(frame(2, 100), Offload::default())], "no frame is lost or duplicated");
-    next.worker.put(&frame(3, 100), Offload::default());
-    assert_eq!(guest.receive(), [(frame(3, 100), 0, None)]);
+    next.goes_on_with(&mut guest);
     // Both see this, and one heeds it.
     host.store.write(BACK, &[("rate", "500000,50000")]);
     let limit = Some(Limit { rate: 80_000_000, burst: 500_000 });

@@ -125,11 +125,17 @@ fn guest(host: usize, place: &Place) -> Guest {
     Guest { host, vif, cpu: Cpu::Always, ring: RING as usize, wake, work: none, rx_work: none }
 }
 
-/// What work costs: nanoseconds for each frame and byte.
-fn work(frame: Option<f64>, byte: Option<f64>, default: Work, at: &Range<usize>, problems: &mut Problems) -> Work {
+/// Reads what work takes: `frame_ns` and `byte_ns` under a key.
+fn work(
+    key: &str,
+    (frame, byte): (Option<f64>, Option<f64>),
+    default: Work,
+    at: &Range<usize>,
+    problems: &mut Problems,
+) -> Work {
     let work = Work { frame: frame.unwrap_or(default.frame), byte: byte.unwrap_or(default.byte) };
     if !(0.0..=1e9).contains(&work.frame) || !(0.0..=1e6).contains(&work.byte) {
-        problems.add(at.clone(), "work takes nanoseconds: frame_ns 0 to 1e9, byte_ns 0 to 1e6");
+        problems.add(at.clone(), format!("{key} takes nanoseconds: frame_ns 0 to 1e9, byte_ns 0 to 1e6"));
     }
     work
 }
@@ -158,7 +164,7 @@ fn read_host(
     }
     let default = Costs::default();
     let costs = keys.costs.as_ref().map_or(default, |costs| Costs {
-        work: work(costs.frame_ns, costs.byte_ns, default.work, &span, problems),
+        work: work("costs", (costs.frame_ns, costs.byte_ns), default.work, &span, problems),
         wake: costs.wake.map_or(default.wake, |wake| wake.0),
     });
     for number in 1..=count {
@@ -228,12 +234,12 @@ fn apply(
     if let Some(ring) = keys.ring.as_ref().filter(|ring| !(2..=32_768).contains(ring.get_ref())) {
         return problems.add(ring.span(), format!("ring must be 2 to 32768 slots, not {}", ring.get_ref()));
     }
-    let mut read = |keys: &Option<Spanned<WorkKeys>>| {
+    let mut read = |key, keys: &Option<Spanned<WorkKeys>>| {
         let keys = keys.as_ref()?;
         let WorkKeys { frame_ns, byte_ns } = keys.get_ref();
-        Some(work(*frame_ns, *byte_ns, Work::default(), &keys.span(), problems))
+        Some(work(key, (*frame_ns, *byte_ns), Work::default(), &keys.span(), problems))
     };
-    let (tx, rx) = (read(&keys.work), read(&keys.rx_work));
+    let (tx, rx) = (read("work", &keys.work), read("rx_work", &keys.rx_work));
     for index in meant {
         let guest = &mut guests[*index];
         (guest.work, guest.rx_work) = (tx.unwrap_or(guest.work), rx.unwrap_or(guest.rx_work));
