@@ -58,7 +58,8 @@ impl RoundTrips {
         let mut arrivals: Vec<f64> = self.seconds.iter().enumerate().filter_map(arrival).collect();
         arrivals.sort_by(f64::total_cmp);
         let last_due = self.seconds.len().saturating_sub(1) as f64 * interval;
-        let ends = arrivals.iter().copied().chain(arrivals.last().is_none_or(|last| *last < last_due).then_some(last_due));
+        let ends =
+            arrivals.iter().copied().chain(arrivals.last().is_none_or(|last| *last < last_due).then_some(last_due));
         let begins = iter::once(0.0).chain(arrivals.iter().copied());
         let waits = begins.zip(ends).filter(|(begin, end)| *begin < within.end && *end > within.start);
         waits.map(|(begin, end)| end - begin).fold(0.0, f64::max)
@@ -271,7 +272,9 @@ mod tests {
     #[test]
     fn without_an_answer_all_is_a_gap() {
         let trips = |seconds: &[Option<f64>]| RoundTrips { seconds: seconds.into() };
-        for (seconds, expected) in [(vec![None; 4], 3.0), (vec![Some(0.5), None, None, None], 2.5), (vec![None, Some(0.5)], 1.5)] {
+        for (seconds, expected) in
+            [(vec![None; 4], 3.0), (vec![Some(0.5), None, None, None], 2.5), (vec![None, Some(0.5)], 1.5)]
+        {
             assert_eq!(trips(&seconds).gap(1.0, 0.0..9.0), expected, "{seconds:?}");
         }
     }
