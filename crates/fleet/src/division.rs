@@ -14,6 +14,7 @@ use futures_util::StreamExt;
 use futures_util::stream::SelectAll;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -21,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 const CLAIMS: &str = "fairlane.claims.";
 
 /// A message.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Said {
     /// Or a link of one ([`claimant`]).
     host: String,
@@ -45,6 +46,39 @@ struct Here {
     links: BTreeMap<String, Link>,
     /// The names of the last claims.
     said: BTreeSet<String>,
+}
+
+impl Here {
+    fn new(host: &str) -> Here {
+        Here { heard: Heard::new(host), links: BTreeMap::new(), said: BTreeSet::new() }
+    }
+
+    /// Leaves out the links that are not among these, and adds those that are new.
+    fn keep<'a>(mut self, links: impl Iterator<Item = &'a String>) -> Here {
+        self.links = links.map(|link| (link.clone(), self.links.remove(link).unwrap_or_default())).collect();
+        self
+    }
+
+    /// What is claimed for what was measured on each link.
+    fn claims(&mut self, host: &str, measured: &BTreeMap<String, Measured>, now: Nanos) -> Vec<Said> {
+        let several = self.links.len() > 1;
+        let of_link = |(link, here): (&String, &mut Link)| {
+            let claim = here.demand.claim(*measured.get(link)?, now);
+            Some((claimant(host, link, several), claim))
+        };
+        let mut claims: BTreeMap<String, Claim> = self.links.iter_mut().filter_map(of_link).collect();
+        let said = claims.keys().cloned().collect();
+        // A link without guests needs nothing any more, nor does the former name of one that is now one of several, or alone.
+        for gone in mem::replace(&mut self.said, said) {
+            claims.entry(gone).or_default();
+        }
+        claims.into_iter().map(|(host, claim)| Said { host, claim }).collect()
+    }
+
+    /// Takes everything back that was claimed.
+    fn end(self) -> impl Iterator<Item = Said> {
+        self.said.into_iter().map(|host| Said { host, claim: Claim::default() })
+    }
 }
 
 /// A tenant on a link of this host.
@@ -117,45 +151,34 @@ impl<'a> Division<'a> {
 
     /// Claims parts for what was measured of this host's tenants.
     pub(crate) async fn claim(&mut self, measured: &OfLinks<Measured>) -> Result<(), Error> {
-        self.find(measured).await?;
+        let mut all = self.find(measured).await?;
         let now = self.now();
         for (name, tenant) in &mut self.tenants {
-            let (Some(here), Some(measured)) = (&mut tenant.here, measured.get(name)) else { continue };
-            let several = here.links.len() > 1;
-            let of_link = |(link, here): (&String, &mut Link)| {
-                let claim = here.demand.claim(*measured.get(link)?, now);
-                Some((claimant(self.host, link, several), claim))
-            };
-            let mut claims: BTreeMap<String, Claim> = here.links.iter_mut().filter_map(of_link).collect();
-            let said = claims.keys().cloned().collect();
-            // A link without guests needs nothing any more, nor does the former name of one that is now one of several, or alone.
-            for gone in std::mem::replace(&mut here.said, said) {
-                claims.entry(gone).or_default();
+            if let (Some(here), Some(measured)) = (&mut tenant.here, measured.get(name)) {
+                all.extend(here.claims(self.host, measured, now).into_iter().map(|said| (name.clone(), said)));
             }
-            for (host, claim) in claims {
-                let json = serde_json::to_vec(&Said { host, claim }).expect("a claim has no maps");
-                // What is lost now is said again in a second.
-                let _ = self.fleet.client.publish(format!("{CLAIMS}{name}"), json.into()).await;
-            }
+        }
+        for (tenant, said) in all {
+            let json = serde_json::to_vec(&said).expect("a claim has no maps");
+            // What is lost now is said again in a second, or its silence is noticed.
+            let _ = self.fleet.client.publish(format!("{CLAIMS}{tenant}"), json.into()).await;
         }
         Ok(())
     }
 
-    /// Listens to claims of the tenants that this host has, and to no others.
-    async fn find(&mut self, measured: &OfLinks<Measured>) -> Result<(), Error> {
-        let mut changed = false;
+    /// Listens to claims of the tenants that this host has, and to no others. Returns what is taken back for those that it had, by tenant.
+    async fn find(&mut self, measured: &OfLinks<Measured>) -> Result<Vec<(String, Said)>, Error> {
+        let (mut changed, mut back) = (false, Vec::new());
         for (name, tenant) in &mut self.tenants {
             let links = measured.get(name).filter(|_| tenant.guarantee.is_some());
             changed |= links.is_some() != tenant.here.is_some();
-            tenant.here = links.map(|links| {
-                let new = || Here { heard: Heard::new(self.host), links: BTreeMap::new(), said: BTreeSet::new() };
-                let mut here = tenant.here.take().unwrap_or_else(new);
-                here.links.retain(|link, _| links.contains_key(link));
-                for link in links.keys() {
-                    here.links.entry(link.clone()).or_default();
+            let former = tenant.here.take();
+            match links {
+                Some(links) => {
+                    tenant.here = Some(former.unwrap_or_else(|| Here::new(self.host)).keep(links.keys()));
                 }
-                here
-            });
+                None => back.extend(former.into_iter().flat_map(Here::end).map(|said| (name.clone(), said))),
+            }
         }
         if changed {
             self.claims.clear();
@@ -165,7 +188,7 @@ impl<'a> Division<'a> {
                 self.claims.push(self.fleet.client.subscribe(subject).await.map_err(failed(hear))?);
             }
         }
-        Ok(())
+        Ok(back)
     }
 
     /// What the fleet guarantees here: of each tenant its part of each link, or none if the fleet guarantees nothing to it any more.
@@ -197,4 +220,47 @@ impl<'a> Division<'a> {
 
 fn follow() -> String {
     "follow the guarantees of tenants".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a host claims, as name and demand, when its tenant sends so much on each of these links.
+    fn claimed(here: &mut Here, sent: &[(&str, u64)], second: u64) -> Vec<(String, u64)> {
+        let measured: BTreeMap<String, Measured> = sent
+            .iter()
+            .map(|(link, sent)| ((*link).to_owned(), Measured { sent: Some(*sent), floor: 0, room: 1000 }))
+            .collect();
+        *here = mem::replace(here, Here::new("one")).keep(measured.keys());
+        let claims = here.claims("one", &measured, Nanos::from_millis(1000 * second));
+        claims.into_iter().map(|Said { host, claim }| (host, claim.demand)).collect()
+    }
+
+    fn are(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
+        expected.iter().map(|(name, demand)| ((*name).to_owned(), *demand)).collect()
+    }
+
+    #[test]
+    fn what_is_claimed_no_more_is_taken_back_once() {
+        let mut here = Here::new("one");
+        assert_eq!(claimed(&mut here, &[("lan", 80)], 0), are(&[("one", 100)]));
+        // The host is now two claimants, and was another one.
+        let both = [("dmz", 40), ("lan", 80)];
+        assert_eq!(claimed(&mut here, &both, 1), are(&[("one", 0), ("one/dmz", 50), ("one/lan", 100)]));
+        assert_eq!(claimed(&mut here, &both, 2), are(&[("one/dmz", 50), ("one/lan", 100)]));
+        assert_eq!(claimed(&mut here, &[("lan", 80)], 3), are(&[("one", 100), ("one/dmz", 0), ("one/lan", 0)]));
+        assert_eq!(claimed(&mut here, &[("lan", 80)], 4), are(&[("one", 100)]));
+        let back: Vec<Said> = here.end().collect();
+        assert_eq!(back, [Said { host: "one".to_owned(), claim: Claim::default() }]);
+    }
+
+    #[test]
+    fn a_link_that_comes_back_claims_anew() {
+        let mut here = Here::new("one");
+        claimed(&mut here, &[("dmz", 40), ("lan", 80)], 0);
+        claimed(&mut here, &[("lan", 80)], 1);
+        // Its earlier demand, which would be believed to come back for ten seconds, is forgotten.
+        assert_eq!(claimed(&mut here, &[("dmz", 24), ("lan", 80)], 2)[1], ("one/dmz".to_owned(), 30));
+    }
 }
