@@ -57,6 +57,19 @@ impl Receive {
     /// Finds the first frame that is not consumed, after another process had the ring.
     pub(super) fn find(&mut self) {
         (self.next, self.count) = (self.slots.find(|status| status & TP_STATUS_USER != 0).start, 0);
+        self.look_at(0);
+    }
+
+    /// Has [`Receive::has_next`] tell of the frame with this index from now on, counted from the first that is not consumed then.
+    #[inline]
+    pub(super) fn look_at(&mut self, index: usize) {
+        self.slots.set_next(self.next + index);
+    }
+
+    /// Whether that frame is there.
+    #[inline]
+    pub(super) fn has_next(&self) -> bool {
+        self.slots.next_status() & TP_STATUS_USER != 0
     }
 
     /// Reads slots until `wanted` frames wait. Returns how many do.
@@ -94,6 +107,12 @@ impl Receive {
         let Waiting { start, len, offload } = self.frames[number % BURST];
         // SAFETY: the slot belongs to the process until `consume`, for which this borrow must have ended.
         (unsafe { &self.slots.bytes(number)[start..start + len] }, offload)
+    }
+
+    /// When a waiting frame arrived, in seconds and nanoseconds.
+    pub(super) fn arrival(&self, index: usize) -> (u32, u32) {
+        let header = self.slots.header(self.next + index);
+        (header.tp_sec, header.tp_nsec)
     }
 
     /// Returns the slots of the first frames to the kernel.

@@ -1,7 +1,8 @@
 //! The frames that the card is to send: they are copied into the ring, and the kernel is told once a round. It sends
 //! them from the ring, so a slot is free again only when the card is done with it.
 
-use super::slots::{HEADER, SLOT, Slots};
+use super::open::TRANSMIT;
+use super::slots::{HEADER, Slots};
 use crate::burst::{Frame, HEAD};
 use crate::interface::check;
 use crate::vnet;
@@ -16,7 +17,7 @@ use std::os::fd::BorrowedFd;
 const DATA: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
 
 /// Bytes of the largest frame.
-pub(super) const LARGEST: usize = SLOT - DATA - HEADER;
+pub(super) const LARGEST: usize = TRANSMIT.slot - DATA - HEADER;
 
 /// A frame that the interface's queue has dropped for this long is given up, even if other frames are in flight.
 ///
