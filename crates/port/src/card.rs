@@ -24,8 +24,8 @@
 
 mod group;
 pub(crate) mod open;
-pub(crate) mod receive;
 mod queues;
+pub(crate) mod receive;
 mod slots;
 mod sockets;
 mod transmit;
@@ -186,7 +186,7 @@ impl Source for Card {
         let wanted = BURST.min(budget.frames as usize);
         let count = self.fill(wanted).min(wanted);
         let mut filler = burst.fill();
-        filler.push_all(budget, self.queues.frames().take(count));
+        filler.push_all(budget, self.queues.frames(count));
         filler.done()
     }
 

@@ -165,7 +165,8 @@ impl Tap {
         }
         let missing = wanted.min(BURST).saturating_sub(self.count);
         let (queues, turn) = (self.queues.len(), self.turn);
-        self.turn = turns::read(queues, turn, missing, |queue, most| self.read_queue(queue, most, now));
+        let all = turns::ALL >> (turns::MOST - queues);
+        self.turn = turns::read(queues, all, turn, missing, |queue, most| self.read_queue(queue, most, now));
     }
 
     /// How long a queue is not read in which nothing arrived.

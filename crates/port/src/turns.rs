@@ -10,20 +10,23 @@ pub(crate) const LAST_BYTES: i32 = 2;
 /// The most queues that are read in turn.
 pub(crate) const MOST: usize = 32;
 
+/// The bits of that many.
+pub(crate) const ALL: u32 = u32::MAX;
+
 /// The most frames that are read from a queue before the next one's turn, if there is another that may have frames.
 const SHARE: usize = 8;
 
-/// Reads from queues in turn, one to [`MOST`] of them, beginning with `turn`, until there are `missing` frames or none has more.
-/// Returns whose turn is next. `read` gets a queue and a number of frames, and returns how many it read: fewer if the queue has no
-/// more.
+/// Reads from queues in turn, at most [`MOST`], beginning with `turn`, until there are `missing` frames or none has more: those of
+/// them that may have frames, a bit for each. Returns whose turn is next. `read` gets a queue and a number of frames, and returns how
+/// many it read: fewer if the queue has no more.
 #[inline]
 pub(crate) fn read(
     queues: usize,
+    mut may_have_more: u32,
     mut turn: usize,
     mut missing: usize,
     mut read: impl FnMut(usize, usize) -> usize,
 ) -> usize {
-    let mut may_have_more = u32::MAX >> (MOST - queues);
     while missing > 0 && may_have_more != 0 {
         let ahead = may_have_more >> turn;
         turn =
@@ -44,12 +47,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_queue_that_alone_may_have_frames_is_read_at_once() {
+        let mut asked = Vec::new();
+        let next = read(5, 1 << 3, 4, 32, |queue, most| {
+            asked.push((queue, most));
+            most
+        });
+        assert_eq!((next, asked), (4, vec![(3, 32)]));
+    }
+
+    #[test]
     fn each_queue_has_its_turn_however_full_another_is() {
         let mut waiting = [0, 100, 3, 0, 9];
         let mut asked = [0; 5];
         let mut take = |turn, missing| {
             let mut order = Vec::new();
-            let next = read(5, turn, missing, |queue, most| {
+            let next = read(5, ALL >> (MOST - 5), turn, missing, |queue, most| {
                 asked[queue] += 1;
                 let count = waiting[queue].min(most);
                 waiting[queue] -= count;

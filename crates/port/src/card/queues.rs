@@ -9,6 +9,7 @@ use super::slots::Form;
 use crate::{BURST, turns};
 use fairlane_core::packet::Offload;
 use std::collections::VecDeque;
+use std::iter::from_fn;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Queues of a card: a power of two. Half as many as of a tap: a poll that finds nothing looks at two rings of each.
@@ -65,11 +66,19 @@ impl Queues {
     #[inline]
     pub(super) fn fill(&mut self, wanted: usize) -> usize {
         let missing = wanted.min(BURST).saturating_sub(self.count);
-        // Most polls of a worker that is busy otherwise end here.
-        if missing > 0 && self.rings.iter().any(Receive::has_next) {
-            self.turn = turns::read(QUEUES, self.turn, missing, |queue, most| self.read(queue, most));
+        if missing > 0 {
+            let arrived = self.arrived();
+            self.turn = turns::read(QUEUES, arrived, self.turn, missing, |queue, most| self.read(queue, most));
         }
         self.count
+    }
+
+    /// The queues that have more, a bit for each.
+    #[inline]
+    fn arrived(&self) -> u32 {
+        let (small, large) = self.rings.split_at(QUEUES);
+        let has_more = small.iter().zip(large).map(|(small, large)| u32::from(small.has_next() | large.has_next()));
+        has_more.rev().fold(0, |queues, has_more| queues << 1 | has_more)
     }
 
     /// Reads at most `most` frames of a queue. Returns how many: fewer if it has no more.
@@ -121,14 +130,19 @@ impl Queues {
         self.rings[ring].look_at(self.waiting[ring]);
     }
 
-    /// The frames that wait.
+    /// The frames that wait, at most so many.
     #[inline]
-    pub(super) fn frames(&self) -> impl Iterator<Item = (&[u8], Offload)> {
-        let mut next = [0; RINGS];
-        self.runs.iter().flat_map(move |run| {
-            let (ring, first) = (&self.rings[run.ring], next[run.ring]);
-            next[run.ring] += run.frames;
-            (first..first + run.frames).map(|index| ring.frame(index))
+    pub(super) fn frames(&self, most: usize) -> impl Iterator<Item = (&[u8], Offload)> {
+        let (mut next, mut runs) = ([0; RINGS], self.runs.iter());
+        let (mut left, mut ring, mut frames) = (most, &self.rings[0], 0..0);
+        from_fn(move || {
+            if frames.is_empty() {
+                let run = runs.next()?;
+                ring = &self.rings[run.ring];
+                frames = next[run.ring]..next[run.ring] + run.frames.min(left);
+                (next[run.ring], left) = (frames.end, left - frames.len());
+            }
+            frames.next().map(|index| ring.frame(index))
         })
     }
 
