@@ -87,6 +87,16 @@ impl Place {
     }
 }
 
+/// A frame that the kernel received. The slot belongs to the process until it is handed over.
+pub(super) struct Received<'a> {
+    /// Where the slot begins in the ring.
+    pub at: usize,
+    pub status: u32,
+    pub header: libc::tpacket2_hdr,
+    /// All bytes of the slot.
+    pub bytes: &'a mut [u8],
+}
+
 /// The slots of one ring, in memory that the owner maps.
 pub(super) struct Slots {
     start: *mut u8,
@@ -144,10 +154,17 @@ impl Slots {
         self.count
     }
 
-    /// The first byte of a slot; numbers wrap around.
+    /// Where a slot begins in the ring; numbers wrap around.
+    #[inline]
+    fn offset(&self, number: usize) -> usize {
+        number % self.count * self.size
+    }
+
+    /// The first byte of a slot.
+    #[inline]
     fn slot(&self, number: usize) -> *mut u8 {
         // SAFETY: it is below the mapping's end.
-        unsafe { self.start.add(number % self.count * self.size) }
+        unsafe { self.start.add(self.offset(number)) }
     }
 
     fn word(&self, number: usize) -> &AtomicU32 {
@@ -167,6 +184,39 @@ impl Slots {
         self.word(number).store(status, Ordering::Release);
     }
 
+    /// What the kernel received into a slot, if it did.
+    #[inline]
+    pub(super) fn received(&mut self, number: usize) -> Option<Received<'_>> {
+        let at = self.offset(number);
+        // SAFETY: it is below the mapping's end.
+        let slot = unsafe { self.start.add(at) };
+        // SAFETY: as in `word`.
+        let status = unsafe { AtomicU32::from_ptr(slot.cast()) }.load(Ordering::Acquire);
+        if status & libc::TP_STATUS_USER == 0 {
+            return None;
+        }
+        // SAFETY: as in `header`: the status says that the slot is ours.
+        let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
+        #[expect(clippy::disallowed_methods, reason = "the kernel does not write to them")]
+        // SAFETY: as in `bytes_mut`.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(slot, self.size) };
+        Some(Received { at, status, header, bytes })
+    }
+
+    /// Bytes of the ring, from `at` on, that are in slots of the process.
+    ///
+    /// # Safety
+    /// As [`Slots::bytes`].
+    #[inline]
+    pub(super) unsafe fn part(&self, at: usize, len: usize) -> &[u8] {
+        debug_assert!(at + len <= self.count * self.size);
+        #[expect(clippy::disallowed_methods, reason = "the kernel does not write to them")]
+        // SAFETY: the caller guarantees that the slots are ours, and that nobody writes to them.
+        unsafe {
+            std::slice::from_raw_parts(self.start.add(at), len)
+        }
+    }
+
     /// The kernel's header of a frame, in a slot that belongs to the process.
     #[inline]
     pub(super) fn header(&self, number: usize) -> libc::tpacket2_hdr {
@@ -175,11 +225,14 @@ impl Slots {
         unsafe { self.slot(number).cast::<libc::tpacket2_hdr>().read() }
     }
 
-    /// Sets the frame's length in a slot, before it is handed to the kernel.
+    /// Hands a slot over to the kernel to be sent: a frame, with virtio's header, of so many bytes.
     #[inline]
-    pub(super) fn set_len(&mut self, number: usize, len: u32) {
+    pub(super) fn hand_over_frame(&mut self, number: usize, len: u32) {
+        let slot = self.slot(number);
         // SAFETY: the header is at the slot's start.
-        unsafe { (&raw mut (*self.slot(number).cast::<libc::tpacket2_hdr>()).tp_len).write(len) };
+        unsafe { (&raw mut (*slot.cast::<libc::tpacket2_hdr>()).tp_len).write(len) };
+        // SAFETY: as in `word`.
+        unsafe { AtomicU32::from_ptr(slot.cast()) }.store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
     }
 
     /// All bytes of a slot that belongs to the process.
