@@ -8,6 +8,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::io::Write;
 use std::net::UdpSocket;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A card. At the other end, eth0, is a host with this address.
 fn card(address: &str) -> Card {
@@ -320,6 +321,33 @@ fn queues_are_the_same_after_the_interface_was_down() {
         let (frame, offload) = datagram(9, &[1; 20]);
         assert_eq!(put(&mut card, &frame, offload).accepted, 1);
         assert_eq!(card.flush(Nanos(0)), Nanos::NEVER);
+    });
+}
+
+/// A socket that is not in the group yet would receive what is for all of them.
+#[test]
+fn what_arrives_while_a_card_is_opened_passes_once() {
+    in_namespace(|| {
+        drop(pair());
+        add_hosts(3..11);
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        let is_open = AtomicBool::new(false);
+        let mut card = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut number = 0;
+                while !is_open.load(Ordering::Relaxed) || number < 100 {
+                    (3..11).for_each(|host| send_numbered(&socket, host, number..number + 1));
+                    number += 1;
+                }
+            });
+            let card = Card::open("fl0").unwrap();
+            is_open.store(true, Ordering::Relaxed);
+            card
+        });
+        (3..11).for_each(|host| send_numbered(&socket, host, u32::MAX - 1..u32::MAX));
+        for numbers in take_numbered(&mut card, 3..11, usize::MAX) {
+            assert!(!numbers.is_empty() && numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+        }
     });
 }
 
