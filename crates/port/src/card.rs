@@ -37,6 +37,7 @@ use fairlane_core::sched::Budget;
 use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::time::Nanos;
 use receive::Receive;
+pub(crate) use slots::Place;
 use sockets::Sockets;
 use std::io;
 use std::ops::Range;

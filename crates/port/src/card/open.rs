@@ -95,13 +95,11 @@ pub(crate) enum Which {
     Groups,
 }
 
-/// Receives frames from an interface, by a [socket](receiver) that no other process goes on with.
+/// Receives frames by a [receiver]'s socket, with those that wait in its ring.
 ///
 /// # Errors
-/// See [`Error`].
-pub(crate) fn receive(name: &str, index: libc::c_int, blocks: usize, which: Which) -> Result<Receive, Error> {
-    let socket = Arc::new(receiver(name, index, blocks, which)?);
-    let place = Place::of_process().map_err(failed(name, "mmap"))?;
+/// The ring cannot be mapped.
+pub(crate) fn receive(name: &str, socket: Arc<OwnedFd>, blocks: usize, place: Place) -> Result<Receive, Error> {
     let (map, slots) = map(&socket, name, blocks, place)?;
     Ok(Receive::new(socket, map, slots))
 }
@@ -111,7 +109,7 @@ pub(crate) fn receive(name: &str, index: libc::c_int, blocks: usize, which: Whic
 ///
 /// # Errors
 /// See [`Error`].
-pub(super) fn receiver(name: &str, index: libc::c_int, blocks: usize, which: Which) -> Result<OwnedFd, Error> {
+pub(crate) fn receiver(name: &str, index: libc::c_int, blocks: usize, which: Which) -> Result<OwnedFd, Error> {
     let failed = |step| failed(name, step);
     let socket = socket(name)?;
     let packet = libc::SOL_PACKET;
@@ -155,7 +153,7 @@ fn socket(name: &str) -> Result<OwnedFd, Error> {
 }
 
 /// The error of a step that the system refused.
-pub(super) fn failed(name: &str, step: &'static str) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn failed(name: &str, step: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::Step { name: name.into(), step, error }
 }
 

@@ -27,7 +27,7 @@ pub(super) const BLOCK: usize = 30;
 pub(super) const HEADER: usize = 10;
 
 /// A slot's number, in memory that may outlive the process.
-pub(super) struct Place {
+pub(crate) struct Place {
     map: Map,
     word: usize,
 }
@@ -37,16 +37,14 @@ impl Place {
     ///
     /// # Errors
     /// The error of `mmap`.
-    pub(super) fn of(file: impl AsFd, word: usize) -> io::Result<Place> {
+    pub(crate) fn of(file: impl AsFd, word: usize) -> io::Result<Place> {
         Ok(Place { map: Map::of(file, PAGE)?, word })
     }
 
-    /// In memory of this process alone, for a ring that no other goes on with.
-    ///
-    /// # Errors
-    /// The error of `mmap`.
-    pub(super) fn of_process() -> io::Result<Place> {
-        Ok(Place { map: Map::memory(PAGE)?, word: 0 })
+    /// In memory of this process alone, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_process() -> Place {
+        Place { map: Map::anonymous(PAGE), word: 0 }
     }
 
     fn word(&self) -> &AtomicU64 {
@@ -172,7 +170,7 @@ mod tests {
     fn ring() -> (Map, Slots) {
         let map = Map::anonymous(COUNT * SLOT);
         // SAFETY: the map has so many slots, and lives as long as they are used.
-        let slots = unsafe { Slots::new(map.start(), COUNT, Place::of_process().unwrap()) };
+        let slots = unsafe { Slots::new(map.start(), COUNT, Place::of_process()) };
         (map, slots)
     }
 
