@@ -41,7 +41,7 @@ const CLEAN: [Change; 6] = [HandOver, Failure, Restart(SIGTERM), HandOver, Failu
 
 pub(crate) fn loses_nothing(kind: &'static str) -> Result<(), Error> {
     with_card(kind, move |mut service, home| {
-        let traffic = Traffic::start(&service, home);
+        let traffic = Traffic::start(&service, home, Duration::MAX);
         for next in CLEAN {
             sleep(100 * MS);
             change(&mut service, next);
@@ -59,7 +59,7 @@ pub(crate) fn loses_nothing(kind: &'static str) -> Result<(), Error> {
 pub(crate) fn outlives_kills(kind: &'static str) -> Result<(), Error> {
     const KILLS: u32 = 10;
     with_card(kind, |mut service, home| {
-        let traffic = Traffic::start(&service, home);
+        let traffic = Traffic::start(&service, home, 100 * MS);
         let held: Vec<String> = service.held().into_iter().map(str::to_owned).collect();
         for _ in 0..KILLS {
             sleep(50 * MS);
@@ -87,7 +87,7 @@ pub(crate) fn is_captured() -> Result<(), Error> {
         let path = file.to_str().expect("a temporary directory");
         let started = service.daemon.ctl(&["capture", "guest", path]);
         assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
-        let traffic = Traffic::start(&service, home);
+        let traffic = Traffic::start(&service, home, Duration::MAX);
         for next in [HandOver, Failure, HandOver, Failure] {
             sleep(100 * MS);
             change(&mut service, next);
@@ -169,8 +169,9 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn start(service: &Manager, home: &Path) -> Traffic {
-        let mut ends = Ends::new(&home.join("guest.sock"));
+    /// Starts it. A datagram for the guest is sent after so long even if it has no room for one: all that are on their way may be lost.
+    fn start(service: &Manager, home: &Path, patience: Duration) -> Traffic {
+        let mut ends = Ends::new(&home.join("guest.sock"), patience);
         while service.daemon.snapshot().vifs[0].port.state != State::Up {
             sleep(MS);
         }
@@ -208,6 +209,9 @@ struct Ends {
     from_far: (u32, u32),
     /// Buffers of the guest's that were sent.
     completed: u32,
+    /// When the last datagram for the guest was sent. The next one follows after `patience` at the latest.
+    last: Instant,
+    patience: Duration,
     /// Datagrams that did not arrive, and that arrived again.
     missing: u32,
     repeated: u32,
@@ -222,19 +226,21 @@ impl std::fmt::Debug for Ends {
 }
 
 impl Ends {
-    fn new(socket: &Path) -> Ends {
+    fn new(socket: &Path, patience: Duration) -> Ends {
         let mut guest = Frontend::connect(socket, 256);
         guest.set_up(F_VERSION_1 | F_PROTOCOL, 2);
         (0..BUFFERS).for_each(|index| guest.post_buffer(index, BUFFER));
         guest.kick(0);
         let far = UdpSocket::bind(("10.92.1.1", PORT)).expect("an address of far0");
         far.set_nonblocking(true).expect("a socket");
-        Ends { guest, far, from_guest: (0, 0), from_far: (0, 0), completed: 0, missing: 0, repeated: 0 }
+        let (from_guest, from_far, last) = ((0, 0), (0, 0), Instant::now());
+        Ends { guest, far, from_guest, from_far, completed: 0, last, patience, missing: 0, repeated: 0 }
     }
 
     /// Sends a datagram from each end, if the guest has a buffer for it: so however long a change takes, there is room for all.
     fn send(&mut self) {
-        if self.from_far.0 - self.from_far.1 < BUFFERS.into() {
+        if self.from_far.0 - self.from_far.1 < BUFFERS.into() || self.last.elapsed() >= self.patience {
+            self.last = Instant::now();
             self.far.send_to(&self.from_far.0.to_be_bytes(), ("10.92.1.2", PORT)).expect("far0 is up");
             self.from_far.0 += 1;
         }
