@@ -68,15 +68,38 @@ pub(crate) fn outlives_kills(kind: &'static str) -> Result<(), Error> {
             assert_eq!(service.held(), held);
         }
         sleep(100 * MS);
-        let before = traffic.received.load(Relaxed);
         change(&mut service, HandOver);
-        while traffic.received.load(Relaxed) < before + 10 * u32::from(BUFFERS) {
-            sleep(MS);
-        }
+        traffic.goes_on();
         let ends = traffic.end();
         // All that was on its way, at worst.
         assert!(ends.missing <= KILLS * 2 * u32::from(BUFFERS), "{ends:?}");
         assert!(!service.daemon.log().contains("was refused it"), "{}", service.daemon.log());
+    })
+}
+
+/// A card that has changed since it was opened cannot be gone on with: a successor leaves it to the running process, and the next process
+/// opens it anew, once the manager has closed what it held.
+pub(crate) fn is_opened_anew() -> Result<(), Error> {
+    with_card("xdp", |mut service, home| {
+        let mut held: Vec<String> = service.held().into_iter().map(str::to_owned).collect();
+        held.sort();
+        let traffic = Traffic::start(&service, home, 100 * MS);
+        let address = Command::new("ip").args("link set eth0 address 52:54:00:92:01:77".split(' ')).status();
+        assert!(address.expect("iproute2 is installed").success());
+        let pid = service.daemon.pid();
+        assert!(!service.hand_over());
+        assert!(service.daemon.log().contains("cannot pass them on"), "{}", service.daemon.log());
+        traffic.goes_on();
+        assert_eq!(service.daemon.pid(), pid);
+        change(&mut service, Restart(SIGTERM));
+        assert!(has_program(), "{}", service.daemon.log());
+        traffic.goes_on();
+        change(&mut service, HandOver);
+        traffic.goes_on();
+        traffic.end();
+        let mut now = service.held();
+        now.sort();
+        assert_eq!(now, held);
     })
 }
 
@@ -163,8 +186,8 @@ fn has_program() -> bool {
 /// Datagrams in both directions, on a thread of their own.
 struct Traffic {
     done: Arc<AtomicBool>,
-    /// How many have arrived at both ends together.
-    received: Arc<AtomicU32>,
+    /// How many have arrived at each end.
+    received: Arc<[AtomicU32; 2]>,
     thread: JoinHandle<Ends>,
 }
 
@@ -175,13 +198,14 @@ impl Traffic {
         while service.daemon.snapshot().vifs[0].port.state != State::Up {
             sleep(MS);
         }
-        let (done, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+        let (done, received) = (Arc::new(AtomicBool::new(false)), Arc::new([const { AtomicU32::new(0) }; 2]));
         let (ends_soon, counts) = (done.clone(), received.clone());
         let thread = std::thread::spawn(move || {
             while !ends_soon.load(Relaxed) {
                 ends.send();
                 ends.receive();
-                counts.store(ends.from_guest.1 + ends.from_far.1, Relaxed);
+                counts[0].store(ends.from_guest.1, Relaxed);
+                counts[1].store(ends.from_far.1, Relaxed);
             }
             let start = Instant::now();
             while !ends.have_all() {
@@ -191,6 +215,17 @@ impl Traffic {
             ends
         });
         Traffic { done, received, thread }
+    }
+
+    /// Waits until some more have arrived at each end.
+    fn goes_on(&self) {
+        for received in &*self.received {
+            let before = received.load(Relaxed);
+            while received.load(Relaxed) < before + 4 * u32::from(BUFFERS) {
+                assert!(!self.thread.is_finished());
+                sleep(MS);
+            }
+        }
     }
 
     /// Ends it, once everything has arrived.

@@ -98,6 +98,7 @@ fn main() -> ExitCode {
         guest_test("no_frame_of_a_card_through_af_xdp_is_lost_at_a_restart", || card::loses_nothing("xdp")),
         guest_test("a_card_outlives_kills", || card::outlives_kills("card")),
         guest_test("a_card_through_af_xdp_outlives_kills", || card::outlives_kills("xdp")),
+        guest_test("a_card_that_has_changed_is_opened_anew", card::is_opened_anew),
         guest_test("a_successor_goes_on_with_a_capture", card::is_captured),
         measurement.with_ignored_flag(restarts.is_none()),
     ];
