@@ -135,7 +135,7 @@ impl Memory {
     /// A word before the frames.
     #[inline]
     fn word(&self, number: usize) -> &AtomicU64 {
-        assert!((number + 1) * size_of::<u64>() <= self.before);
+        debug_assert!((number + 1) * size_of::<u64>() <= self.before);
         // SAFETY: the file has more words before the frames, and they are only ever accessed in this way.
         unsafe { AtomicU64::from_ptr(self.map.start().cast::<u64>().add(number)) }
     }

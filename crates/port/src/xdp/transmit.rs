@@ -56,9 +56,9 @@ impl Transmit {
     #[inline]
     pub(super) fn has(&mut self, frames: u32, memory: &Memory) -> bool {
         if self.free() < frames {
-            let sent = self.sent.available(u32::MAX);
+            let (sent, end) = (self.sent.available(u32::MAX), self.end());
             // Before the release: this file's rule. What these overwrite was taken and published.
-            (0..sent).for_each(|index| memory.set_free(self.end().wrapping_add(index), self.sent.get(index)));
+            (0..sent).for_each(|index| memory.set_free(end.wrapping_add(index), self.sent.get(index)));
             self.sent.release(sent);
         }
         self.free() >= frames

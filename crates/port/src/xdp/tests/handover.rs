@@ -33,7 +33,7 @@ fn processes_that_have_the_card_in_turns_lose_nothing() {
         for turn in 0..40 {
             let mut second = (turn % 2 > 0).then(|| successor(&first));
             let card = second.as_mut().unwrap_or(&mut first);
-            for _ in 0..200 {
+            for _ in 0..150 {
                 socket.send_to(&arrived.to_be_bytes(), "10.9.0.2:9").unwrap();
                 arrived += 1;
             }
