@@ -40,6 +40,7 @@ use fairlane_core::sched::Budget;
 use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::time::Nanos;
 use queues::Queues;
+pub(crate) use slots::{Form, Place};
 use sockets::Sockets;
 use std::io;
 use std::ops::Range;

@@ -95,15 +95,11 @@ pub(crate) enum Which {
     None,
 }
 
-/// Receives frames from an interface, by a [socket](receiver) that no other process goes on with, and a ring of so many blocks with
-/// large slots.
+/// Receives frames by a [receiver]'s socket, with those that wait in its ring.
 ///
 /// # Errors
-/// See [`Error`].
-pub(crate) fn receive(name: &str, index: libc::c_int, blocks: usize, which: Which) -> Result<Receive, Error> {
-    let form = Form::large(blocks);
-    let socket = Arc::new(receiver(name, index, form, which)?);
-    let place = Place::of_process().map_err(failed(name, "mmap"))?;
+/// The ring cannot be mapped.
+pub(crate) fn receive(name: &str, socket: Arc<OwnedFd>, form: Form, place: Place) -> Result<Receive, Error> {
     let (map, slots) = map(&socket, name, form, place)?;
     Ok(Receive::new(socket, map, slots))
 }
@@ -113,7 +109,7 @@ pub(crate) fn receive(name: &str, index: libc::c_int, blocks: usize, which: Whic
 ///
 /// # Errors
 /// See [`Error`].
-pub(super) fn receiver(name: &str, index: libc::c_int, form: Form, which: Which) -> Result<OwnedFd, Error> {
+pub(crate) fn receiver(name: &str, index: libc::c_int, form: Form, which: Which) -> Result<OwnedFd, Error> {
     let failed = |step| failed(name, step);
     let socket = socket(name)?;
     let packet = libc::SOL_PACKET;
@@ -165,7 +161,7 @@ fn socket(name: &str) -> Result<OwnedFd, Error> {
 }
 
 /// The error of a step that the system refused.
-pub(super) fn failed(name: &str, step: &'static str) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn failed(name: &str, step: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::Step { name: name.into(), step, error }
 }
 
@@ -232,6 +228,15 @@ pub(super) fn get<const N: usize>(socket: &OwnedFd, level: libc::c_int, option: 
     let value = numbers.as_mut_ptr().cast();
     // SAFETY: `numbers` has `len` bytes to be written.
     check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, value, &raw mut len) }).map(|_| numbers)
+}
+
+/// What tells a socket from all others, however many processes have it.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn cookie(socket: &OwnedFd) -> io::Result<u64> {
+    let [low, high] = get(socket, libc::SOL_SOCKET, libc::SO_COOKIE)?;
+    Ok(u64::from(high) << 32 | u64::from(low))
 }
 
 /// Frames that found no free slot since the last call.

@@ -56,7 +56,7 @@ impl Receive {
     }
 
     /// Finds the first frame that is not consumed, after another process had the ring.
-    pub(super) fn find(&mut self) {
+    pub(crate) fn find(&mut self) {
         (self.next, self.count) = (self.slots.find(|status| status & TP_STATUS_USER != 0).start, 0);
         self.look_at(0);
     }

@@ -18,7 +18,7 @@ pub(super) const PAGE: usize = 4096;
 /// The form of a ring: the bytes of a slot, the slots of a block, which the kernel allocates contiguously, and the number of blocks. A
 /// block has no more than 512 pages, and nearly as many, as the kernel allocates a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Form {
+pub(crate) struct Form {
     pub slot: usize,
     pub block: usize,
     pub blocks: usize,
@@ -27,7 +27,7 @@ pub(super) struct Form {
 impl Form {
     /// Slots for any frame: of 64 KiB, and everything before it. Whole pages, so that the kernel, which sends a frame from its slot,
     /// needs no more than the 17 fragments that a packet may have (MAX_SKB_FRAGS).
-    pub(super) const fn large(blocks: usize) -> Form {
+    pub(crate) const fn large(blocks: usize) -> Form {
         Form { slot: 17 * PAGE, block: 30, blocks }
     }
 
@@ -59,7 +59,7 @@ pub(super) const SMALL: u32 = 1900;
 pub(super) const HEADER: usize = 10;
 
 /// A slot's number, in memory that may outlive the process.
-pub(super) struct Place {
+pub(crate) struct Place {
     map: Map,
     word: usize,
 }
@@ -69,16 +69,14 @@ impl Place {
     ///
     /// # Errors
     /// The error of `mmap`.
-    pub(super) fn of(file: impl AsFd, word: usize) -> io::Result<Place> {
+    pub(crate) fn of(file: impl AsFd, word: usize) -> io::Result<Place> {
         Ok(Place { map: Map::of(file, PAGE)?, word })
     }
 
-    /// In memory of this process alone, for a ring that no other goes on with.
-    ///
-    /// # Errors
-    /// The error of `mmap`.
-    pub(super) fn of_process() -> io::Result<Place> {
-        Ok(Place { map: Map::memory(PAGE)?, word: 0 })
+    /// In memory of this process alone, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_process() -> Place {
+        Place { map: Map::anonymous(PAGE), word: 0 }
     }
 
     fn word(&self) -> &AtomicU64 {
@@ -274,7 +272,7 @@ mod tests {
     fn ring() -> (Map, Slots) {
         let map = Map::anonymous(FORM.bytes());
         // SAFETY: the map has so many slots, and lives as long as they are used.
-        let slots = unsafe { Slots::new(map.start(), FORM, Place::of_process().unwrap()) };
+        let slots = unsafe { Slots::new(map.start(), FORM, Place::of_process()) };
         (map, slots)
     }
 

@@ -1,7 +1,7 @@
 //! A card's packet sockets, which the next process goes on with: frames wait in their rings meanwhile. What a process knows beside
 //! that is where it is in each ring, and which socket is which, so a file in memory has that, and the next process gets it as well.
 
-use super::open::{self, TRANSMIT, Which};
+use super::open::{self, TRANSMIT, Which, cookie};
 use super::queues::{self, Queues, RINGS};
 use super::slots::{PAGE, Place};
 use super::{Error, group, receive::Receive, transmit::Transmit};
@@ -119,19 +119,12 @@ impl Sockets {
     pub(super) fn rings(&self, name: &str) -> Result<Rings, Error> {
         let place = |ring| Place::of(&self.places, SOCKETS + ring).map_err(open::failed(name, "mmap"));
         let ring = |(ring, socket): (usize, &Arc<OwnedFd>)| {
-            let (map, slots) = open::map(socket, name, queues::form(ring), place(ring)?)?;
-            Ok(Receive::new(socket.clone(), map, slots))
+            open::receive(name, socket.clone(), queues::form(ring), place(ring)?)
         };
         let receive: Vec<Receive> = self.receivers.iter().enumerate().map(ring).collect::<Result<_, Error>>()?;
         let (map, slots) = open::map(&self.sender, name, TRANSMIT, place(RINGS)?)?;
         Ok(Rings { queues: Queues::new(receive), transmit: Transmit::new(slots), map })
     }
-}
-
-/// What tells a socket from all others, however many processes have it.
-fn cookie(socket: &OwnedFd) -> io::Result<u64> {
-    let [low, high] = open::get(socket, libc::SOL_SOCKET, libc::SO_COOKIE)?;
-    Ok(u64::from(high) << 32 | u64::from(low))
 }
 
 /// Whether it is a packet socket that is bound to this interface.
