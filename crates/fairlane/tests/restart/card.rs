@@ -73,7 +73,6 @@ pub(crate) fn outlives_kills(kind: &'static str) -> Result<(), Error> {
         let ends = traffic.end();
         // All that was on its way, at worst.
         assert!(ends.missing <= KILLS * 2 * u32::from(BUFFERS), "{ends:?}");
-        assert!(!service.daemon.log().contains("was refused it"), "{}", service.daemon.log());
     })
 }
 
@@ -135,7 +134,6 @@ pub(crate) fn is_captured() -> Result<(), Error> {
             "frames": records(&bytes).len(), "bytes": bytes.len(), "left_out": 0, "ended": null
         });
         assert_eq!(report, all);
-        assert!(!service.daemon.log().contains("was refused it"), "{}", service.daemon.log());
     })
 }
 
