@@ -119,10 +119,10 @@ test:
 	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint python plugin mpi && wait $$setup
 	$(TEST) $(WAIT:%=--test %) > $(TARGET)/wait.log 2>&1 & wait=$$!; status=0; \
 	$(TEST) --lib --bins $(WORK:%=--test %) || status=1; \
+	$(TEST) --doc || status=1; \
+	fuzz/run 2 || status=1; \
 	wait $$wait || status=1; cat $(TARGET)/wait.log; exit $$status
 	$(TEST) --test $(ALONE)
-	$(TEST) --doc
-	fuzz/run 2
 
 PYTHON := $(foreach module,pandas matplotlib prometheus_client pytest mypy nbclient ipykernel,\
 	/usr/lib/python3/dist-packages/$(module) python3-$(subst _,-,$(module)))

@@ -9,6 +9,7 @@ mod accept;
 mod bill;
 pub mod bridge;
 mod change;
+mod claim;
 pub mod clock;
 pub mod confinement;
 pub mod control;

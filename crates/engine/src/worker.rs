@@ -3,6 +3,7 @@
 //! Commands are functions that run between two rounds ([`Worker::call`]), so none sees a frame half forwarded.
 
 use crate::bridge::Bridge;
+use crate::claim::Claim;
 use crate::clock::{Clock, Monotonic};
 use crate::confinement;
 use crate::failure;
@@ -276,12 +277,14 @@ fn settle_on(cpu: Option<usize>) -> io::Result<()> {
 
 /// Runs rounds until told to stop. On a core of its own the worker never yields.
 ///
-/// The clock is read once between two rounds, after sleep: in a paravirtual Xen domain each reading is a system call.
+/// The clock is read once between two rounds, after sleep, and twice more if others go first: in a paravirtual Xen domain each reading is
+/// a system call.
 fn run(mut work: Work, commands: &Receiver<Command>, wakeup: &EventFd, own_core: bool, linger: bool) -> io::Result<()> {
     let mut burst = Burst::new();
     let mut ready = Vec::new();
     let mut now = work.clock.now();
     let (mut worked, mut polled) = (now, now);
+    let mut claim = Claim::new(now);
     while !work.stop {
         let (began, mut busy, mut moved) = (now, false, false);
         let mut next = Nanos::NEVER;
@@ -299,27 +302,35 @@ fn run(mut work: Work, commands: &Receiver<Command>, wakeup: &EventFd, own_core:
         if busy || moved {
             worked = now;
         }
+        let leaves = claim.is_weak(now);
         let due = work.bridges.iter_mut().map(Bridge::next_event).fold(next, Nanos::min);
         let linger = match due {
-            _ if !linger => Nanos(0),
+            _ if !linger || leaves => Nanos(0),
             Nanos::NEVER => LINGER,
             _ => SPIN,
         };
         let sleeps = !busy && now.since(worked) >= linger;
         let looked = sleeps || now.since(polled) >= POLL;
+        let mut done = None;
         if sleeps {
+            done = Some(now);
             work.sleep(now, due, &mut ready)?;
         } else if looked {
             work.poller.wait(Nanos(0), &mut ready)?;
-        } else if own_core {
+        } else if own_core || leaves {
             std::hint::spin_loop();
         } else {
             // Other threads on this core go first: most likely a guest, with frames for this worker.
+            let left = work.clock.now();
             std::thread::yield_now();
+            claim.gave_way(left, work.clock.now());
+            done = Some(left);
         }
         now = work.clock.now();
-        if moved && !sleeps {
-            work.busy.0 += now.since(began).0;
+        if moved {
+            let done = done.unwrap_or(now);
+            work.busy.0 += done.since(began).0;
+            claim.moved(began, done);
         }
         if looked {
             polled = now;

@@ -4,7 +4,7 @@
 //! included.
 
 use std::{
-    io,
+    io, iter,
     net::{Ipv4Addr, SocketAddr, UdpSocket},
     ops::Range,
     process,
@@ -51,14 +51,18 @@ impl RoundTrips {
         self.seconds.iter().filter(|trip| trip.is_none()).count()
     }
 
-    /// The longest time between two answers to requests that were due every `interval`, among those pairs whose earlier answer arrived
-    /// `within` this range; 0 if there are none. All in seconds, counted from when the first request was due.
+    /// The longest time without an answer to requests that were due every `interval`, among those times that overlap this range. The first
+    /// begins when the first request was due, and the last one ends when the last request was. All in seconds, counted from the first.
     pub fn gap(&self, interval: f64, within: Range<f64>) -> f64 {
         let arrival = |(number, trip): (usize, &Option<f64>)| trip.map(|trip| number as f64 * interval + trip);
         let mut arrivals: Vec<f64> = self.seconds.iter().enumerate().filter_map(arrival).collect();
         arrivals.sort_by(f64::total_cmp);
-        let pairs = arrivals.windows(2).filter(|pair| within.contains(&pair[0]));
-        pairs.map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
+        let last_due = self.seconds.len().saturating_sub(1) as f64 * interval;
+        let ends =
+            arrivals.iter().copied().chain(arrivals.last().is_none_or(|last| *last < last_due).then_some(last_due));
+        let begins = iter::once(0.0).chain(arrivals.iter().copied());
+        let waits = begins.zip(ends).filter(|(begin, end)| *begin < within.end && *end > within.start);
+        waits.map(|(begin, end)| end - begin).fold(0.0, f64::max)
     }
 }
 
@@ -259,7 +263,20 @@ mod tests {
         let near = |gap: f64, expected: f64| assert!((gap - expected).abs() < 1e-9, "{gap}");
         near(trips.gap(1.0, 0.0..f64::INFINITY), 2.6);
         near(trips.gap(1.0, 0.0..1.3), 1.1);
-        near(trips.gap(1.0, 2.0..9.0), 0.0);
+        // What began before a range and ended after it is all that there was of that range.
+        near(trips.gap(1.0, 2.0..2.5), 2.6);
+        near(trips.gap(1.0, 1.3..1.4), 0.3);
+        near(trips.gap(1.0, 5.0..9.0), 0.0);
+    }
+
+    #[test]
+    fn without_an_answer_all_is_a_gap() {
+        let trips = |seconds: &[Option<f64>]| RoundTrips { seconds: seconds.into() };
+        for (seconds, expected) in
+            [(vec![None; 4], 3.0), (vec![Some(0.5), None, None, None], 2.5), (vec![None, Some(0.5)], 1.5)]
+        {
+            assert_eq!(trips(&seconds).gap(1.0, 0.0..9.0), expected, "{seconds:?}");
+        }
     }
 
     #[test]
