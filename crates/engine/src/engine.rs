@@ -16,10 +16,10 @@ use crate::snapshot::{LinkState, Snapshot, TenantState, VifState};
 use crate::starter::Starter;
 use crate::web;
 use crate::worker::Worker;
+use captures::Captures;
 use cards::{Cards, Finder};
 use fairlane_policy::problem::Problem;
 use fairlane_policy::{Access, File, Files, Link, Loaded, Observe, Policy, Uplink, Vif, is_found};
-use fairlane_port::capture::Recording;
 use fairlane_port::{Port, store};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
@@ -56,7 +56,7 @@ struct Shared {
     /// Cards of Xen guests in xenstore, including those that a vif in the file names.
     found: Mutex<Cards>,
     /// Captures by vif, until a client asks for their report.
-    captures: Mutex<HashMap<String, Recording>>,
+    captures: Mutex<Captures>,
     /// The process that serves everything now, and the connection to it.
     successor: OnceLock<(i32, UnixStream)>,
 }
@@ -90,6 +90,8 @@ impl Engine {
         }
         // What waits for a guest at an uplink is lost if the guest is not there yet.
         ports::settle();
+        let mut bridges: Vec<&mut Bridge> = all.iter_mut().flat_map(|(_, bridges)| bridges).collect();
+        let captures = captures::go_on(&policy, &mut bridges);
         let mut workers = BTreeMap::new();
         for (group, bridges) in all {
             let cpu = group.iter().find_map(|link| link.cpu);
@@ -102,7 +104,7 @@ impl Engine {
         let (socket, observe) = (policy.control.clone(), policy.observe.clone());
         let (page, token) = (policy.metrics, policy.metrics_token.clone());
         let (stopping, stop) = (Mutex::new(false), Condvar::new());
-        let (found, captures) = (Mutex::new(found), Mutex::default());
+        let (found, captures) = (Mutex::new(found), Mutex::new(captures));
         let kept_in = loaded.files.saved();
         let (policy, loaded, workers) = (Mutex::new(policy), Mutex::new(loaded), Mutex::new(workers));
         let successor = OnceLock::new();
@@ -351,7 +353,7 @@ fn create(path: &Path) -> Result<std::fs::File, Error> {
         return Err(said(&"the path must begin with /"));
     }
     OpenOptions::new()
-        .write(true)
+        .append(true)
         .create_new(true)
         .mode(0o600)
         .open(path)

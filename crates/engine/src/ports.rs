@@ -4,7 +4,7 @@ use crate::confinement::{self, Kind, Wish};
 use crate::error::Error;
 use crate::failure;
 use fairlane_policy::{Account, Card, Link, Loaded, Policy, Uplink, Vif, uplink_queue};
-use fairlane_port::card::{self, Card as NetworkCard};
+use fairlane_port::card::Card as NetworkCard;
 use fairlane_port::handover::Resting;
 use fairlane_port::paced::Paced;
 use fairlane_port::store;
@@ -262,8 +262,8 @@ pub(crate) fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, 
 /// A card through AF_XDP, or, if it cannot be had, through a packet socket.
 ///
 /// # Errors
-/// The card cannot be used in either way.
-fn xdp(name: &str, link: &Link) -> Result<Box<dyn Port>, card::Error> {
+/// The card cannot be used in either way, or the process that this one is to succeed cannot pass it on.
+fn xdp(name: &str, link: &Link) -> Result<Box<dyn Port>, Box<dyn std::error::Error>> {
     match Xdp::open(name) {
         Ok(xdp) => {
             let (mode, queues) = (xdp.mode(), xdp.queues());
@@ -273,7 +273,12 @@ fn xdp(name: &str, link: &Link) -> Result<Box<dyn Port>, card::Error> {
             }
             Ok(paced(xdp, link))
         }
-        Err(xdp::Error::Card(why)) => Err(why),
+        Err(xdp::Error::Card(why)) => Err(why.into()),
+        Err(why @ xdp::Error::Taken { .. }) if store::is_others() => Err(format!(
+            "{why}; or the process that has them cannot pass them on (its Linux is older than 6.4, or the card has changed \
+             since): restart instead"
+        )
+        .into()),
         Err(why) => {
             let card = NetworkCard::open(name)?;
             warn!(link = link.name, "no AF_XDP, so a packet socket carries the frames (`card`): {why}");

@@ -1,4 +1,4 @@
-//! Programs for the kernel's virtual machine, by bpf(2).
+//! Programs for the kernel's virtual machine, by bpf(2), and for the older one of sockets.
 //!
 //! Ours are a few instructions each, so they are written here and loaded with single calls, instead of by a library that would bring a
 //! loader of object files (aya), or libbpf.
@@ -31,6 +31,12 @@ pub(crate) const EXIT: u8 = 0x95;
 /// Registers: where to, and from.
 pub(crate) const fn to_from(to: u8, from: u8) -> u8 {
     from << 4 | to
+}
+
+/// An instruction of the older machine, for which the programs of sockets are (linux/filter.h): its code and its constant, and how many
+/// instructions a comparison skips that holds, or does not.
+pub(crate) const fn classic(code: u32, constant: u32, holds: u8, or_not: u8) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: holds, jf: or_not, k: constant }
 }
 
 /// Makes a call of bpf(2).

@@ -5,6 +5,8 @@
 //! Traffic is never delayed: the worker copies frames into bounded memory ([`Recorder`]), and a thread of the capture's
 //! own writes them ([`Recording`]). Frames that find no room because the file is slow are left out and counted. A file
 //! that cannot be written or reaches its size limit ends the capture with the reason, and the port continues.
+//!
+//! A process that succeeds this one goes on with the file ([`Recording::leave`], [`go_on`]).
 
 mod exchange;
 mod recorder;
@@ -13,7 +15,9 @@ mod recording;
 pub use recorder::Recorder;
 pub use recording::{Recording, Report};
 
+use crate::keeper::Kept;
 use crate::{BURST, Batch, Burst, Port, Put, Room, Sink, Source, Wrapper};
+use exchange::Account;
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
@@ -21,14 +25,25 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
-/// Starts a capture into an empty file: at most `snap` bytes of each frame, and `limit` bytes in the file. The recorder
-/// is for the port's worker; the recording reports the outcome.
+/// Starts a capture into an empty file, open for appending: at most `snap` bytes of each frame, and `limit` bytes in the
+/// file. The recorder is for the port's worker; the recording reports the outcome.
 ///
 /// # Errors
 /// The system's error: no thread is left.
 pub fn start(file: File, snap: u32, limit: u64) -> io::Result<(Recorder, Recording)> {
-    let (recording, writer) = recording::start(file)?;
-    Ok((Recorder::new(writer, snap, limit), recording))
+    let (recording, writer) = recording::start(file, Account::new(snap, limit), || {})?;
+    Ok((Recorder::new(writer), recording))
+}
+
+/// Goes on with a capture of another process, which [left](Recording::leave) this. The capture's thread calls `begin`
+/// first.
+///
+/// # Errors
+/// What is kept is damaged, or the system's error.
+pub fn go_on(kept: Kept, begin: impl FnOnce() + Send + 'static) -> io::Result<(Recorder, Recording)> {
+    let (file, account) = recording::left(kept).ok_or(io::ErrorKind::InvalidData)?;
+    let (recording, writer) = recording::start(file, account, begin)?;
+    Ok((Recorder::go_on(writer), recording))
 }
 
 /// A port under capture.
@@ -46,6 +61,12 @@ impl Captured {
     /// Captures a port's frames.
     pub fn new(port: Box<dyn Port>, recorder: Recorder) -> Captured {
         Captured { port, recorder, offered: Vec::new(), ends: Vec::with_capacity(BURST), record: Vec::new() }
+    }
+
+    /// Hands over what it has recorded, so that the recording can be [left](Recording::leave) to another process. It may
+    /// itself go on later.
+    pub fn rest(&mut self) {
+        self.recorder.rest();
     }
 
     /// Ends the capture and returns the port. The recording reports when everything is written.

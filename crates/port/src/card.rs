@@ -1,12 +1,12 @@
 //! A network card of the host: frames go to and from the wire directly, without the host's stack and bridge, or queues
 //! of our own.
 //!
-//! It uses two packet sockets with a mapped ring each, so that a burst takes one system call to send and none to
-//! receive; in a paravirtual Xen domain each call goes through the hypervisor. Two sockets, because polling a socket
-//! for reading also reports each frame that it has sent, and the sending socket is not polled. The rings are of version
-//! 2. Version 3 has no slots of fixed size, so it needs less memory, but passes frames on in blocks: a lone frame waits
-//! for a kernel timer of a millisecond at least. Both rings carry virtio's header, so that merged segments and partial
-//! checksums pass unchanged.
+//! It uses packet sockets with mapped rings, so that a burst takes one system call to send and none to receive; in a
+//! paravirtual Xen domain each call goes through the hypervisor. One socket sends, and others receive, because polling a
+//! socket for reading also reports each frame that it has sent, and the sending socket is not polled. The rings are of
+//! version 2. Version 3 has no slots of fixed size, so it needs less memory, but passes frames on in blocks: a lone frame
+//! waits for a kernel timer of a millisecond at least. All rings carry virtio's header, so that merged segments and
+//! partial checksums pass unchanged.
 //!
 //! *Toward the wire* frames enter the interface's queue like the host's own (without PACKET_QDISC_BYPASS: past that
 //! queue the kernel would drop large frames that the card cannot segment, and block the ring while there is no
@@ -14,14 +14,17 @@
 //! report that a slot became free: it is writable whenever less than half of its send buffer is in use. So a full ring
 //! is polled after a while.
 //!
-//! *From the wire* frames wait in the ring; when it is full the kernel drops and counts them ([`Control::lost`]).
-//! Frames that the host itself sends by the card go to the wire and not to guests, and guests' frames go to the wire
-//! and not to the host: to connect the two, use a tap in a bridge, or give the host a veth pair or a macvlan of the
-//! card.
+//! *From the wire* frames wait in several queues, which the kernel fills by destination (`card/group.rs`), so that a flood
+//! for one guest fills only that guest's (`card/queues.rs`). What finds a ring full the kernel drops and counts
+//! ([`Control::lost`]). Frames that the host itself sends by the card go to the wire and not to guests, and guests' frames
+//! go to the wire and not to the host: to connect the two, use a tap in a bridge, or give the host a veth pair or a macvlan
+//! of the card.
 //!
-//! The next process gets both sockets, with what waits in their rings (`card/sockets.rs`).
+//! The next process gets all sockets, with what waits in their rings (`card/sockets.rs`).
 
+mod group;
 pub(crate) mod open;
+mod queues;
 pub(crate) mod receive;
 mod slots;
 mod sockets;
@@ -36,7 +39,8 @@ use fairlane_core::ack::Ring;
 use fairlane_core::sched::Budget;
 use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::time::Nanos;
-use receive::Receive;
+use queues::Queues;
+pub(crate) use slots::{Form, Place};
 use sockets::Sockets;
 use std::io;
 use std::ops::Range;
@@ -89,11 +93,11 @@ pub enum Error {
     #[error("this kernel has no packet sockets: load the module (`modprobe af_packet`)")]
     NoPackets,
     /// Not enough memory.
-    #[error("the kernel has no {mebibytes} MiB for the rings of interface {name}: free some memory")]
+    #[error("the kernel has no {mebibytes} MiB more for the rings of interface {name}: free some memory")]
     Memory {
         /// The interface.
         name: String,
-        /// Size of the rings.
+        /// Size of the ring that it has none for.
         mebibytes: usize,
     },
     /// Anything else.
@@ -110,7 +114,7 @@ pub enum Error {
 
 /// A card. While it is open the interface receives frames for any address (promiscuous mode).
 pub struct Card {
-    receive: Receive,
+    queues: Queues,
     transmit: Transmit,
     /// A full ring is not polled before this.
     retry: Nanos,
@@ -140,12 +144,18 @@ impl Card {
         if self.status != Status::Up {
             return 0;
         }
-        self.receive.fill(wanted)
+        self.queues.fill(wanted)
+    }
+
+    /// Clears the sockets' errors, which tell that the interface was down, and reads its state.
+    fn recover(&mut self) {
+        self.queues.clear_errors();
+        open::clear_error(self.sockets.sender());
+        self.refresh();
     }
 
     /// Reads the interface's state, and drops frames that can no longer be sent.
     fn refresh(&mut self) {
-        self.receive.clear_error();
         self.status = self.control.status(self.index, &mut self.mtu);
         if self.status != Status::Up {
             self.transmit.abandon();
@@ -177,12 +187,12 @@ impl Source for Card {
         let wanted = BURST.min(budget.frames as usize);
         let count = self.fill(wanted).min(wanted);
         let mut filler = burst.fill();
-        filler.push_all(budget, (0..count).map(|index| self.receive.frame(index)));
+        filler.push_all(budget, self.queues.frames(count));
         filler.done()
     }
 
     fn consume(&mut self, frames: usize) {
-        self.receive.consume(frames);
+        self.queues.consume(frames);
     }
 
     fn waiting(&mut self, _now: Nanos) -> bool {
@@ -233,9 +243,9 @@ impl Sink for Card {
 
     /// Tells the kernel to send what was put.
     fn flush(&mut self, now: Nanos) -> Nanos {
-        if let Err(error) = self.transmit.send(self.sockets.sender(), now) {
+        if let Err(error) = self.transmit.send(self.sockets.sender().as_fd(), now) {
             tracing::debug!(%error, "a card cannot send");
-            self.refresh();
+            self.recover();
         }
         if self.transmit.waiting() > 0 { now + RETRY } else { Nanos::NEVER }
     }
@@ -247,21 +257,21 @@ impl Control for Card {
     }
 
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
-        poller.add(self.receive.as_fd(), key, FRAMES, Interest::Arrival)?;
+        self.queues.sockets().try_for_each(|socket| poller.add(socket, key, FRAMES, Interest::Arrival))?;
         poller.add(self.changes.as_fd(), key, CHANGES, Interest::Read)
     }
 
     fn event(&mut self, number: u32, _poller: &Poller, _now: Nanos) {
         if number == CHANGES {
             self.changes.drain();
-            self.refresh();
+            self.recover();
         }
     }
 
     fn take_back(&mut self) {
-        self.receive.find();
+        self.queues.find();
         self.transmit.find();
-        self.refresh();
+        self.recover();
     }
 
     fn status(&self) -> Status {
@@ -270,7 +280,7 @@ impl Control for Card {
 
     fn lost(&self) -> Drops {
         let mut lost = Drops::default();
-        lost.add(DropReason::RingFull, self.receive.missed());
+        lost.add(DropReason::RingFull, self.queues.missed());
         lost.add(DropReason::Refused, self.transmit.refused());
         lost
     }

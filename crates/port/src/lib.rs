@@ -39,6 +39,7 @@ pub mod tap;
 #[cfg(test)]
 mod testing;
 pub mod trace;
+mod turns;
 pub mod vhost_user;
 mod virtqueue;
 mod vnet;

@@ -1,5 +1,5 @@
 //! A file mapped into this process, shared with other processes that map it; or a socket's ring, shared with the
-//! kernel; or memory of the process alone.
+//! kernel.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -30,14 +30,6 @@ impl Map {
         Map::new(libc::MAP_SHARED | libc::MAP_NORESERVE, file.as_fd().as_raw_fd(), offset, len)
     }
 
-    /// Memory of this process alone, filled with zeros.
-    ///
-    /// # Errors
-    /// The error of `mmap`.
-    pub(crate) fn memory(len: usize) -> io::Result<Map> {
-        Map::new(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0, len)
-    }
-
     fn new(flags: libc::c_int, file: libc::c_int, offset: libc::off_t, len: usize) -> io::Result<Map> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
@@ -51,10 +43,10 @@ impl Map {
         Ok(Map { start, len })
     }
 
-    /// [`Map::memory`] for tests.
+    /// Memory of this process alone, filled with zeros, for tests.
     #[cfg(test)]
     pub(crate) fn anonymous(len: usize) -> Map {
-        Map::memory(len).unwrap()
+        Map::new(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0, len).unwrap()
     }
 
     /// The first byte, at the start of a page. Valid while `self` lives.

@@ -27,7 +27,7 @@ pub(crate) struct Store {
     /// What came from the former process, until it is asked for.
     pub passed: BTreeMap<String, Passed>,
     pub entries: BTreeMap<String, Entry>,
-    /// What the manager is to close.
+    /// What the manager is to close once this process has the service.
     pub gone: Vec<String>,
     /// Whether another process has the service: the former one, before this one serves; or the next.
     pub is_others: bool,
@@ -113,7 +113,7 @@ pub fn keeper(name: &str) -> io::Result<Option<(Arc<Keeper>, Option<Kept>)>> {
             (keeper, kept, place)
         }
         Some((Err(_), place)) => {
-            store.leave(name, place);
+            store.discard(name, place);
             (Keeper::new()?, None, Place::Nowhere)
         }
         None => (Keeper::new()?, None, Place::Nowhere),
@@ -121,6 +121,19 @@ pub fn keeper(name: &str) -> io::Result<Option<(Arc<Keeper>, Option<Kept>)>> {
     let keeper = Arc::new(keeper);
     store.enter(name, keeper.clone(), place);
     Ok(Some((keeper, kept)))
+}
+
+/// Has a successor get a keeper with what it keeps, for as long as it is held; the manager does not.
+pub fn leave(name: &str, keeper: &Arc<Keeper>) {
+    if let Some(mut store) = store() {
+        store.enter(name, keeper.clone(), Place::Here);
+    }
+}
+
+/// What the former process [left](leave) under a name.
+pub fn left(name: &str) -> Option<Kept> {
+    let Passed { fds, .. } = store()?.passed.remove(name)?;
+    Keeper::from_ends(<[OwnedFd; 2]>::try_from(fds).ok()?).take()
 }
 
 /// The socket that listens at a path: the one that the former process gave, or else a new one.
@@ -169,7 +182,7 @@ fn held<T: Stored + 'static, E>(
     let Passed { fds, place } = store.passed.remove(name).unwrap_or(Passed { fds: Vec::new(), place: new });
     let kept = keep(fds);
     if kept.is_none() {
-        store.leave(name, place);
+        store.discard(name, place);
     }
     let place = if kept.is_some() { place } else { new };
     let held = Arc::new(kept.map_or_else(open, Ok)?);
@@ -181,26 +194,23 @@ fn held<T: Stored + 'static, E>(
 pub fn settle() {
     let Some(mut store) = store().filter(|store| !store.is_others) else { return };
     for (name, Passed { place, .. }) in std::mem::take(&mut store.passed) {
-        store.leave(&name, place);
+        store.discard(&name, place);
         if let Some(path) = name.strip_prefix(SOCKET) {
             // It may be gone already.
             let _ = remove_file(path);
         }
     }
-    for name in std::mem::take(&mut store.gone) {
-        tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(&name)], &[]);
-    }
+    std::mem::take(&mut store.gone).iter().for_each(|name| close(name));
     store.entries.retain(|name, entry| {
-        let name = NotifyState::FdName(name);
         match entry.held.upgrade() {
             Some(held) if entry.place == Place::Nowhere => {
                 // The manager would close a keeper once its former process has ended (FDPOLL).
-                let states = [NotifyState::FdStore, name, NotifyState::Custom("FDPOLL=0")];
+                let states = [NotifyState::FdStore, NotifyState::FdName(name), NotifyState::Custom("FDPOLL=0")];
                 if tell(&states, &held.fds()) {
                     entry.place = Place::Manager;
                 }
             }
-            None if entry.place == Place::Manager => drop(tell(&[NotifyState::FdStoreRemove, name], &[])),
+            None if entry.place == Place::Manager => close(name),
             _ => {}
         }
         entry.held.strong_count() > 0
@@ -225,14 +235,17 @@ impl Store {
         let held: Arc<dyn Stored> = held;
         let entry = Entry { held: Arc::downgrade(&held), place };
         if let Some(former) = self.entries.insert(name.to_owned(), entry) {
-            self.leave(name, former.place);
+            self.discard(name, former.place);
         }
     }
 
-    /// Notes that nobody uses what had this name.
-    fn leave(&mut self, name: &str, place: Place) {
-        if place == Place::Manager {
+    /// Has the manager close what had this name, as nobody uses it; at once, as what takes its place may need it to be closed. A
+    /// successor, whose former process may go on with it, only notes that.
+    fn discard(&mut self, name: &str, place: Place) {
+        if place == Place::Manager && self.is_others {
             self.gone.push(name.to_owned());
+        } else if place == Place::Manager {
+            close(name);
         }
     }
 }
@@ -240,6 +253,11 @@ impl Store {
 /// The process's store.
 pub(crate) fn store() -> Option<MutexGuard<'static, Store>> {
     STORE.get().map(|store| store.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Has the manager close what it holds under a name.
+fn close(name: &str) {
+    tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], &[]);
 }
 
 /// Notifies the manager, if there is one, and returns whether that succeeded.

@@ -6,16 +6,15 @@
 //! an administrator limited the tap's send buffer (TUNSETSNDBUF) are frames refused; the port is then full as well.
 //!
 //! In the other direction frames wait in the device's own queues (each of `txqueuelen`), where the stack drops them if we
-//! are slow. There are several, filled by destination, and read in turn: so what a flood for one guest costs there is
-//! that guest's, and those' whose frames share its queue.
+//! are slow. There are several, filled by destination ([`turns`]).
 
 mod device;
 mod steering;
 
-use crate::vnet;
 use crate::{
     BURST, Batch, Burst, Control, Frame, Interest, Key, Poller, Put, Refusal, Room, Sink, Source, Status, Wanted,
 };
+use crate::{turns, vnet};
 use device::Device;
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::{self, Offload};
@@ -40,9 +39,6 @@ const SEGMENTS: usize = 32;
 /// An empty queue is not read again for so long, and so many times as long as there are queues if it was empty before,
 /// too: each read is a system call, and a busy worker would make one every round.
 const PAUSE: Nanos = Nanos::from_micros(4);
-
-/// The most frames that are read from a queue before the next one's turn.
-const SHARE: usize = 8;
 
 /// How long to wait after the system had no room.
 const RETRY: Nanos = Nanos::from_micros(100);
@@ -167,14 +163,10 @@ impl Tap {
                 queue.next_read = now + pause;
             }
         }
-        let wanted = wanted.min(BURST);
-        // Queues, one after another, that had no more.
-        let mut empty = 0;
-        while self.count < wanted && empty < self.queues.len() {
-            let has_more = self.read_queue(wanted.min(self.count + SHARE), now);
-            empty = if has_more { 0 } else { empty + 1 };
-            self.turn = (self.turn + 1) % self.queues.len();
-        }
+        let missing = wanted.min(BURST).saturating_sub(self.count);
+        let (queues, turn) = (self.queues.len(), self.turn);
+        let all = turns::ALL >> (turns::MOST - queues);
+        self.turn = turns::read(queues, all, turn, missing, |queue, most| self.read_queue(queue, most, now));
     }
 
     /// How long a queue is not read in which nothing arrived.
@@ -187,23 +179,25 @@ impl Tap {
         &self.device.queues()[0]
     }
 
-    /// Reads the queue whose turn it is until `wanted` frames wait. Returns whether it may have more.
-    fn read_queue(&mut self, wanted: usize, now: Nanos) -> bool {
-        while self.count < wanted {
+    /// Reads at most `most` frames of a queue. Returns how many: fewer if it has no more.
+    fn read_queue(&mut self, number: usize, most: usize, now: Nanos) -> usize {
+        let mut count = 0;
+        while count < most {
             let pause = self.pause();
-            let queue = &mut self.queues[self.turn];
+            let queue = &mut self.queues[number];
             if now < queue.next_read || self.status != Status::Up {
-                return false;
+                break;
             }
             let place = (self.first + self.count) % BURST;
             let buffer = &mut self.buffers[place * BUFFER..][..BUFFER];
-            match (&self.device.queues()[self.turn]).read(buffer) {
+            match (&self.device.queues()[number]).read(buffer) {
                 Ok(read) => {
                     queue.idle = false;
                     match waiting(&buffer[..read]) {
                         Ok(frame) => {
                             self.frames[place] = frame;
                             self.count += 1;
+                            count += 1;
                         }
                         Err(rule) => {
                             self.refused += 1;
@@ -216,11 +210,11 @@ impl Tap {
                     let pause = if queue.idle { pause } else { PAUSE };
                     (queue.next_read, queue.drained, queue.idle) = (now + pause, true, true);
                     self.check_deleted(&error);
-                    return false;
+                    break;
                 }
             }
         }
-        true
+        count
     }
 
     /// Writes a frame directly from its sender's memory.

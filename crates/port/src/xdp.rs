@@ -17,12 +17,15 @@
 //! (broadcasts, multicasts) are for both: a program can give a frame to one side only, so it leaves them to the host,
 //! whose packet socket has copies for the guests (`groups`). Without them the host would not hear ARP's questions about
 //! it, and who administers it over this card would lose it.
+//!
+//! The next process gets everything, with what waits in the rings (`xdp/sockets.rs`).
 
 mod memory;
 mod open;
 mod program;
 mod queue;
 mod ring;
+mod sockets;
 mod transmit;
 
 use crate::card::receive::Receive;
@@ -37,13 +40,14 @@ use fairlane_core::packet::Offload;
 use fairlane_core::sched::Budget;
 use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::time::Nanos;
-use memory::Memory;
-use program::Program;
+use memory::{Memory, TRANSMIT};
 use queue::Queue;
+use sockets::Sockets;
 use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use transmit::Transmit;
 
 /// How long to wait before a full ring is polled, or before the kernel is told again to send.
@@ -156,7 +160,8 @@ pub struct Xdp {
     index: libc::c_int,
     control: Interfaces,
     changes: Changes,
-    _program: Program,
+    /// What the next process gets, and what keeps the program.
+    _sockets: Arc<Sockets>,
 }
 
 impl Xdp {
@@ -231,14 +236,14 @@ impl Xdp {
     /// Copies a frame into the memory, cut if it is to be. Returns why not, if not.
     #[inline]
     fn send(&mut self, frame: &Frame<'_>, now: Nanos) -> Option<Refusal> {
-        let segments = frame.offload().segments(frame.bytes()) as usize;
+        let segments = frame.offload().segments(frame.bytes());
         if self.status != Status::Up {
             return Some(Refusal::Never(DropReason::ReceiverDown));
         } else if frame.bytes() < ETHERNET.into() {
             return Some(Refusal::Never(DropReason::Malformed));
-        } else if !self.fits(frame) || segments > self.transmit.frames() {
+        } else if !self.fits(frame) || segments > TRANSMIT.into() {
             return Some(Refusal::Never(DropReason::TooLarge));
-        } else if !self.transmit.has(segments) {
+        } else if !self.transmit.has(segments as u32, &self.memory) {
             self.retry = now + RETRY;
             return Some(Refusal::Full);
         }
@@ -320,7 +325,7 @@ impl Sink for Xdp {
 
     fn room(&mut self, now: Nanos) -> Room {
         // A quarter at once, as in the packet socket.
-        if self.status != Status::Up || self.transmit.has(self.transmit.frames() / 4) {
+        if self.status != Status::Up || self.transmit.has(TRANSMIT / 4, &self.memory) {
             return Room::Now;
         }
         self.retry = self.retry.max(now + RETRY);
@@ -368,13 +373,25 @@ impl Control for Xdp {
         }
     }
 
+    fn let_go(&mut self) {
+        self.flush(Nanos(0));
+    }
+
+    fn take_back(&mut self) {
+        self.queues.iter_mut().for_each(Queue::find);
+        self.groups.find();
+        self.offered_groups = 0;
+        self.transmit.find();
+        self.refresh();
+    }
+
     fn status(&self) -> Status {
         self.status.clone()
     }
 
     fn lost(&self) -> Drops {
         let mut lost = Drops::default();
-        let missed: u64 = self.queues.iter().map(Queue::missed).sum();
+        let missed: u64 = self.queues.iter().map(|queue| queue.missed(&self.memory)).sum();
         lost.add(DropReason::RingFull, missed + self.groups.missed());
         lost.add(DropReason::Refused, self.transmit.refused());
         lost

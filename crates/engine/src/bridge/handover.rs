@@ -1,6 +1,7 @@
 //! A bridge whose peers another process takes, and gives back if it fails.
 
 use super::Bridge;
+use crate::entry::Attached;
 use fairlane_core::PortId;
 use fairlane_core::ack::Mode;
 use fairlane_core::time::Nanos;
@@ -18,6 +19,9 @@ impl Bridge {
     pub(crate) fn let_go(&mut self) {
         for entry in self.fabric.entries.iter_mut().flatten() {
             entry.port.let_go();
+            if let Attached::Captured(captured) = &mut entry.port {
+                captured.rest();
+            }
         }
         for port in std::mem::take(&mut self.accelerated) {
             if let Some(early) = self.fabric.entry(port).and_then(|entry| entry.early.take()) {

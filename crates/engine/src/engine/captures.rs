@@ -1,10 +1,16 @@
 //! Captures of vifs' frames: started and stopped by control clients, recorded by workers, written by threads of their own.
+//! A successor goes on with the files.
 
 use super::{Error, Shared, create};
+use crate::bridge::Bridge;
+use crate::confinement::{self, Kind};
 use crate::control::{CaptureReport, StartCapture};
+use fairlane_policy::{Policy, Vif};
 use fairlane_port::capture::{self, Recording, Report};
+use fairlane_port::keeper::Keeper;
+use fairlane_port::store;
 use std::collections::HashMap;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Default limit of a capture's file, in bytes.
@@ -12,6 +18,52 @@ const LIMIT: u64 = 1 << 30;
 
 /// How long to wait for the rest of a capture to be written.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a successor's guests wait for the rest of captures to be written.
+const SHORT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The captures of all vifs that run, by vif.
+pub(super) type Captures = HashMap<String, Recording>;
+
+/// The entry of a vif's capture in the store. To be changed with the format of what is left.
+fn entry(vif: &str) -> String {
+    format!("capture {vif}")
+}
+
+/// Leaves all captures to a successor, after the workers rest. What is returned is to be held until that one has them.
+pub(super) fn leave(captures: &Captures) -> Vec<Arc<Keeper>> {
+    let until = Instant::now() + SHORT_PATIENCE;
+    let leave = |(vif, recording): (&String, &Recording)| match recording.leave(until) {
+        Ok(keeper) => {
+            let keeper = Arc::new(keeper);
+            store::leave(&entry(vif), &keeper);
+            Some(keeper)
+        }
+        Err(error) => {
+            tracing::warn!("the capture of vif `{vif}` is not handed over: {error}");
+            None
+        }
+    };
+    captures.iter().filter_map(leave).collect()
+}
+
+/// Goes on with the captures that the former process left, before the workers start.
+pub(super) fn go_on(policy: &Policy, bridges: &mut [&mut Bridge]) -> Captures {
+    let mut captures = Captures::new();
+    for Vif { name, .. } in &policy.vifs {
+        let Some(left) = store::left(&entry(name)) else { continue };
+        let found = bridges.iter_mut().find_map(|bridge| Some((bridge.find(name)?, bridge)));
+        match (found, capture::go_on(left, || confinement::enter(Kind::Control))) {
+            (Some((port, bridge)), Ok((recorder, recording))) => {
+                bridge.start_capture(port, recorder);
+                captures.insert(name.clone(), recording);
+            }
+            (None, _) => {}
+            (_, Err(error)) => tracing::warn!("the capture of vif `{name}` ends: {error}"),
+        }
+    }
+    captures
+}
 
 impl Shared {
     pub(super) fn start_capture(&self, start: &StartCapture) -> Result<(), Error> {
@@ -66,7 +118,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn captures(&self) -> MutexGuard<'_, HashMap<String, Recording>> {
+    pub(super) fn captures(&self) -> MutexGuard<'_, Captures> {
         self.captures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,9 @@
 //! Hands everything over to a successor: another process of the same user, which asked for it over the control socket. This process
 //! serves until the successor is ready to, and again if that one fails.
 
-use super::{Error, Shared};
+use super::{Error, Shared, captures};
 use crate::{control, ports};
-use fairlane_policy::Uplink;
+use fairlane_port::capture::Recording;
 use fairlane_port::handover::{self, Resting};
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -18,16 +18,14 @@ impl Shared {
         // Before the policy is locked: a card that is found at this moment changes it.
         let cards = ports::rest()?;
         // Locked to the end: nothing changes meanwhile.
-        let policy = self.policy();
-        let refused = |why: &str| Err(Error::failed("a successor cannot take over", format!("{why}; restart instead")));
-        if policy.links.iter().any(|link| matches!(link.uplink, Uplink::Xdp { .. })) {
-            return refused("a card through AF_XDP cannot change hands");
-        }
-        if let Some(vif) = self.captures().keys().next() {
-            return refused(&format!("vif `{vif}` is under capture"));
-        }
+        let _policy = self.policy();
+        // Before the workers rest: whoever starts or stops a capture holds it while it waits for a worker.
+        let captures = self.captures();
         let resting = self.workers().iter().map(|worker| worker.rest()).collect::<Result<Vec<_>, _>>()?;
-        match give(to) {
+        let left = captures::leave(&captures);
+        let given = give(to);
+        drop(left);
+        match given {
             Ok(connection) => {
                 handover::given();
                 resting.into_iter().chain(cards).for_each(Resting::for_good);
@@ -39,6 +37,7 @@ impl Shared {
             Err(error) => {
                 // It may still run: it must learn that it has failed.
                 let _ = to.shutdown(Shutdown::Both);
+                captures.values().for_each(Recording::take_back);
                 Err(Error::failed("the successor did not begin to serve, so this process serves on", error))
             }
         }

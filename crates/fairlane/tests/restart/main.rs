@@ -94,7 +94,12 @@ fn main() -> ExitCode {
         Trial::test("what_is_kept_is_used_or_closed", used_or_closed),
         Trial::test("a_successor_that_fails_leaves_the_former_process_serving", attack::serves_on),
         guest_test("a_guest_does_not_notice_a_restart", not_noticed),
-        guest_test("no_frame_of_a_card_is_lost_at_a_restart", card::loses_nothing),
+        guest_test("no_frame_of_a_card_is_lost_at_a_restart", || card::loses_nothing("card")),
+        guest_test("no_frame_of_a_card_through_af_xdp_is_lost_at_a_restart", || card::loses_nothing("xdp")),
+        guest_test("a_card_outlives_kills", || card::outlives_kills("card")),
+        guest_test("a_card_through_af_xdp_outlives_kills", || card::outlives_kills("xdp")),
+        guest_test("a_card_that_has_changed_is_opened_anew", card::is_opened_anew),
+        guest_test("a_successor_goes_on_with_a_capture", card::is_captured),
         measurement.with_ignored_flag(restarts.is_none()),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()

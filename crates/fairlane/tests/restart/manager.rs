@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::thread::sleep;
+use std::thread::{scope, sleep};
 use std::time::Duration;
 
 /// Moves the descriptors of the first argument to 3 and so on, by way of numbers that no process here has, and executes the rest. A shell
@@ -53,8 +53,16 @@ impl Manager {
     pub(crate) fn restart(&mut self, signal: Signal) -> ExitStatus {
         let status = self.daemon.end(signal);
         self.receive();
-        let next = command(&self.directory, &self.held);
-        self.daemon = Daemon::launch(&self.directory, next, |mut command| command.spawn());
+        let (directory, next) = (self.directory.clone(), command(&self.directory, &self.held));
+        self.daemon = scope(|scope| {
+            let launched = scope.spawn(|| Daemon::launch(&directory, next, |mut command| command.spawn()));
+            // It may need something closed before it serves.
+            while !launched.is_finished() {
+                self.receive();
+                sleep(Duration::from_millis(1));
+            }
+            launched.join().expect("it serves")
+        });
         status
     }
 

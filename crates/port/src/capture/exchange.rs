@@ -31,11 +31,16 @@ pub(super) struct Writer {
     pub account: Arc<Account>,
 }
 
-/// Counters and state that worker and writer share.
+/// Settings, counters and state that worker and writer share.
 #[derive(Default)]
 pub(super) struct Account {
+    /// Most bytes of a frame in the file, and most bytes of the file.
+    pub snap: u32,
+    pub limit: u64,
     /// Frames that passed during the capture.
     pub seen: AtomicU64,
+    /// Bytes of the file once everything is written, if the recorder rests; before, more than any file has.
+    pub whole: AtomicU64,
     /// Frames and bytes in the file.
     pub frames: AtomicU64,
     pub bytes: AtomicU64,
@@ -43,4 +48,11 @@ pub(super) struct Account {
     pub ended: OnceLock<String>,
     /// Whether nobody waits for the rest to be written any more.
     pub abandoned: AtomicBool,
+}
+
+impl Account {
+    /// That of a capture with these settings.
+    pub(super) fn new(snap: u32, limit: u64) -> Account {
+        Account { snap, limit, whole: AtomicU64::new(u64::MAX), ..Account::default() }
+    }
 }

@@ -15,9 +15,7 @@ pub struct Recorder {
     writer: Writer,
     buffer: Buffer,
     buffers: usize,
-    snap: u32,
-    /// The size limit of the file, and its size once everything is written.
-    limit: u64,
+    /// The size of the file once everything is written.
     bytes: u64,
     /// Wall-clock time at the port's time zero, in nanoseconds, known from the first frame on.
     epoch: Option<u64>,
@@ -28,16 +26,24 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub(super) fn new(writer: Writer, snap: u32, limit: u64) -> Recorder {
-        let mut buffer = Buffer::new();
-        let header = &mut buffer.bytes;
+    /// Begins a file.
+    pub(super) fn new(writer: Writer) -> Recorder {
+        let mut recorder = Recorder::go_on(writer);
+        let header = &mut recorder.buffer.bytes;
         header.extend(0xa1b2_3c4d_u32.to_le_bytes());
         header.extend([2, 0, 4, 0]); // Version 2.4.
         header.extend([0; 8]); // Times are UTC.
-        header.extend(snap.to_le_bytes());
+        header.extend(recorder.writer.account.snap.to_le_bytes());
         header.extend(1u32.to_le_bytes()); // LINKTYPE_ETHERNET.
-        let bytes = header.len() as u64;
-        Recorder { writer, buffer, buffers: 1, snap, limit, bytes, epoch: None, seen: 0, refreshed: Nanos(0) }
+        recorder.bytes = header.len() as u64;
+        recorder
+    }
+
+    /// Goes on with a file.
+    pub(super) fn go_on(writer: Writer) -> Recorder {
+        let (bytes, seen) = (writer.account.bytes.load(Relaxed), writer.account.seen.load(Relaxed));
+        let (buffer, buffers, refreshed) = (Buffer::new(), 1, Nanos(0));
+        Recorder { writer, buffer, buffers, bytes, epoch: None, seen, refreshed }
     }
 
     /// Whether the capture has not ended by itself.
@@ -52,7 +58,7 @@ impl Recorder {
             (wall.as_nanos() as u64).saturating_sub(now.0)
         });
         let time = epoch.saturating_add(now.0);
-        let stored = frame.bytes().min(u64::from(self.snap)) as usize;
+        let stored = frame.bytes().min(u64::from(self.writer.account.snap)) as usize;
         for word in [(time / SECOND) as u32, (time % SECOND) as u32, stored as u32, frame.bytes() as u32] {
             out.extend(word.to_le_bytes());
         }
@@ -66,8 +72,9 @@ impl Recorder {
         if !self.is_running() {
             return;
         }
-        if self.bytes + record.len() as u64 > self.limit {
-            let why = format!("its file reached the limit of {}", format_size(self.limit));
+        let limit = self.writer.account.limit;
+        if self.bytes + record.len() as u64 > limit {
+            let why = format!("its file reached the limit of {}", format_size(limit));
             // Fails only if the writer set another reason.
             let _ = self.writer.account.ended.set(why);
             return;
@@ -89,6 +96,12 @@ impl Recorder {
                 self.hand_over();
             }
         }
+    }
+
+    /// Hands all collected records over, as far as the writer keeps up, and says how large the file is with them.
+    pub(super) fn rest(&mut self) {
+        self.hand_over();
+        self.writer.account.whole.store(self.bytes, Relaxed);
     }
 
     /// Hands the buffer to the writer, if there is another one to continue with.

@@ -1,13 +1,22 @@
 //! The file's side of a capture: a thread that writes, and a report of the outcome.
 
 use super::exchange::{Account, BUFFERS, Buffer, Writer};
+use crate::keeper::{Keeper, Kept};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Numbers of a capture that another process goes on with, each of eight bytes: snap, limit, frames seen and written, bytes
+/// written. The reason why it has ended follows, or nothing.
+const NUMBERS: usize = 5;
+
+/// How long to sleep while the rest of a capture is being written.
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// The outcome of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,25 +34,47 @@ pub struct Report {
 /// A running capture. If this is dropped the capture continues.
 pub struct Recording {
     account: Arc<Account>,
+    /// What the thread writes to.
+    file: File,
     /// Closed when the thread ends.
     running: Receiver<Infallible>,
 }
 
-/// Starts the thread, which ends when its recorder is gone and everything is written.
+/// Starts the thread, which ends when its recorder is gone and everything is written. It calls `begin` first.
 ///
 /// # Errors
-/// The system's error: no thread is left.
-pub(super) fn start(file: File) -> io::Result<(Recording, Writer)> {
-    let account = Arc::new(Account::default());
+/// The system's error: no thread or descriptor is left.
+pub(super) fn start(
+    file: File,
+    account: Account,
+    begin: impl FnOnce() + Send + 'static,
+) -> io::Result<(Recording, Writer)> {
+    let (account, writes) = (Arc::new(account), file.try_clone()?);
     let (filled, full) = sync_channel(BUFFERS);
     let (empty, emptied) = sync_channel(BUFFERS);
     let (ends, running) = channel();
     let shared = account.clone();
     std::thread::Builder::new().name("fairlane-capture".to_owned()).spawn(move || {
-        write(file, &full, &empty, &shared);
+        begin();
+        write(writes, &full, &empty, &shared);
         drop(ends);
     })?;
-    Ok((Recording { account: account.clone(), running }, Writer { filled, emptied, account }))
+    Ok((Recording { account: account.clone(), file, running }, Writer { filled, emptied, account }))
+}
+
+/// The file and the account of a capture that another process left.
+pub(super) fn left(Kept { bytes, files }: Kept) -> Option<(File, Account)> {
+    let [file] = <[File; 1]>::try_from(files).ok()?;
+    let (numbers, ended) = bytes.split_at_checked(NUMBERS * 8)?;
+    let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| numbers[at * 8 + byte]));
+    let account = Account::new(number(0).try_into().ok()?, number(1));
+    account.seen.store(number(2), Relaxed);
+    account.frames.store(number(3), Relaxed);
+    account.bytes.store(number(4), Relaxed);
+    if !ended.is_empty() {
+        account.ended.set(str::from_utf8(ended).ok()?.to_owned()).ok()?;
+    }
+    Some((file, account))
 }
 
 fn write(mut file: File, full: &Receiver<Buffer>, empty: &SyncSender<Buffer>, account: &Account) {
@@ -73,11 +104,56 @@ impl Recording {
     pub fn end(self, until: Instant) -> Report {
         let left = until.saturating_duration_since(Instant::now());
         if self.running.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
-            self.account.abandoned.store(true, Relaxed);
-            // Fails if there is another reason already.
-            let _ = self.account.ended.set("writing its file blocks".to_owned());
+            self.abandon();
         }
         self.so_far()
+    }
+
+    /// Gives up a file that blocks.
+    fn abandon(&self) {
+        self.account.abandoned.store(true, Relaxed);
+        // Fails if there is another reason already.
+        let _ = self.account.ended.set("writing its file blocks".to_owned());
+    }
+
+    /// Leaves the capture to another process, which [goes on](super::go_on) with its file. Waits until everything is
+    /// written, but not beyond `until`: a file that blocks for so long ends the capture. Call it while the recorder
+    /// [rests](super::Captured::rest).
+    ///
+    /// # Errors
+    /// The recorder is gone, with its port, or the system's error.
+    pub fn leave(&self, until: Instant) -> io::Result<Keeper> {
+        let Account { snap, limit, seen, whole, frames, bytes, ended, .. } = &*self.account;
+        while bytes.load(Relaxed) != whole.load(Relaxed) {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.running.recv_timeout(left.min(PAUSE)) {
+                Err(RecvTimeoutError::Disconnected) if ended.get().is_none() => {
+                    return Err(io::ErrorKind::NotConnected.into());
+                }
+                Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
+                // It cannot be written.
+                Err(RecvTimeoutError::Disconnected) => break,
+                _ => {
+                    self.abandon();
+                    break;
+                }
+            }
+        }
+        let numbers = [u64::from(*snap), *limit, seen.load(Relaxed), frames.load(Relaxed), bytes.load(Relaxed)];
+        let mut record = numbers.map(u64::to_le_bytes).concat();
+        record.extend(ended.get().map_or("", String::as_str).as_bytes());
+        let keeper = Keeper::new()?;
+        keeper.keep(&record, &[self.file.as_fd()])?;
+        Ok(keeper)
+    }
+
+    /// Goes on after all: the process that was to has ended. What that one wrote, perhaps not in full, is no part of the
+    /// file.
+    pub fn take_back(&self) {
+        if self.account.ended.get().is_none() {
+            // Fails if it is not a regular file.
+            let _ = self.file.set_len(self.account.bytes.load(Relaxed));
+        }
     }
 
     /// The outcome so far. Frames that wait to be written count as left out.

@@ -6,7 +6,7 @@ use fairlane_core::time::SECOND;
 use pcap_file::DataLink;
 use pcap_file::pcap::PcapReader;
 use proptest::prelude::*;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -196,4 +196,76 @@ fn a_file_at_its_limit_ends_the_capture_with_whole_records() {
     assert_eq!(report, Report { frames: 10, bytes: 24 + 10 * 1016, left_out: 0, ended });
     assert_eq!(file.path().metadata().unwrap().len(), report.bytes);
     assert_eq!(read(file.as_file()).len(), 10);
+}
+
+const FRAME: [u8; 100] = [7; 100];
+
+/// The size of a file with so many records of that frame.
+fn bytes(records: u64) -> u64 {
+    24 + records * 116
+}
+
+/// Another process goes on with the file where this one left it, to the same limit. If it ends, this one goes on, and what the other
+/// one wrote, which may end within a record, is gone.
+#[test]
+fn another_process_goes_on_with_the_file() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let append = File::options().append(true).open(file.path()).unwrap();
+    let (mut port, recording, _peer) = limited(append, 65_536, bytes(4));
+    put(&mut port, &FRAME, Nanos(1));
+    put(&mut port, &FRAME, Nanos(2));
+    let leave = |port: &mut Captured, recording: &Recording| {
+        port.rest();
+        let keeper = recording.leave(Instant::now() + Duration::from_secs(60)).unwrap();
+        let (recorder, recording) = go_on(keeper.take().unwrap(), || {}).unwrap();
+        (Captured::new(Box::new(memory::pair(usize::MAX).0), recorder), recording)
+    };
+    let (mut second, of_second) = leave(&mut port, &recording);
+    put(&mut second, &FRAME, Nanos(3));
+    let (_, report) = end(second, of_second);
+    assert_eq!(report, Report { frames: 3, bytes: bytes(3), left_out: 0, ended: None });
+    assert_eq!(read(file.as_file()).len(), 3);
+
+    File::options().append(true).open(file.path()).unwrap().write_all(&[0; 10]).unwrap();
+    recording.take_back();
+    assert_eq!(file.path().metadata().unwrap().len(), bytes(2));
+    put(&mut port, &FRAME, Nanos(4));
+
+    let (mut third, of_third) = leave(&mut port, &recording);
+    put(&mut third, &FRAME, Nanos(5));
+    put(&mut third, &FRAME, Nanos(6));
+    let limit = |report: Report| {
+        let ended = Some(format!("its file reached the limit of {}", fairlane_policy::units::format_size(bytes(4))));
+        assert_eq!(report, Report { frames: 4, bytes: bytes(4), left_out: 0, ended });
+    };
+    let (third, of_third) = leave(&mut third, &of_third);
+    limit(end(third, of_third).1);
+    let records = read(File::open(file.path()).unwrap());
+    assert_eq!(records.len(), 4);
+    assert!(records.iter().all(|(_, stored, _)| stored == &FRAME));
+}
+
+/// What cannot be gone on with ends the capture, and says so.
+#[test]
+fn a_capture_that_cannot_be_left_ends() {
+    let soon = || Instant::now() + Duration::from_secs(60);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let (mut port, recording, _peer) = captured(full, 65_536);
+    port.rest();
+    let (_, recording) = go_on(recording.leave(soon()).unwrap().take().unwrap(), || {}).unwrap();
+    assert!(recording.so_far().ended.is_some_and(|why| why.contains("No space left on device")));
+
+    let (_reader, writer) = pipe();
+    let (mut port, recording, _peer) = captured(writer, 65_536);
+    (0..1000).for_each(|number| put(&mut port, &[7; 1500], Nanos(number)));
+    port.rest();
+    let kept = recording.leave(Instant::now()).unwrap().take().unwrap();
+    let damaged = Kept { bytes: kept.bytes[..39].to_vec(), files: vec![kept.files[0].try_clone().unwrap()] };
+    let (_, recording) = go_on(kept, || {}).unwrap();
+    assert_eq!(recording.so_far().ended.as_deref(), Some("writing its file blocks"));
+    assert!(go_on(damaged, || {}).is_err());
+
+    let (port, recording, _peer) = captured(tempfile::tempfile().unwrap(), 65_536);
+    drop(port);
+    assert!(recording.leave(soon()).is_err(), "its vif is gone");
 }

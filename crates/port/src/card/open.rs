@@ -1,10 +1,11 @@
 //! Opening a packet socket with rings on an interface (packet(7), linux/net/packet/af_packet.c).
 
-use super::slots::{BLOCK, Place, SLOT, Slots};
+use super::receive::Receive;
+use super::slots::{Form, Place, Slots};
 use super::sockets::{Rings, Sockets};
 use super::{Card, Error};
 use crate::Status;
-use crate::card::receive::Receive;
+use crate::bpf::classic;
 use crate::interface::{self, Changes, Interfaces, check};
 use crate::map::Map;
 use fairlane_core::time::Nanos;
@@ -12,13 +13,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// Blocks of the receive ring: 1,020 frames in 68 MiB. Nothing pushes back on the wire, so it must hold the frames that
-/// arrive while the worker waits for its CPU: as many as Linux keeps for a tap or for a CPU (`txqueuelen` and
-/// `netdev_max_backlog`, 1,000).
-pub(super) const RECEIVE: usize = 34;
-
-/// Blocks of the transmit ring: 119 frames. Frames in it have left the scheduler's control.
-pub(super) const TRANSMIT: usize = 4;
+/// The transmit ring: of 119 frames. Frames in it have left the scheduler's control.
+pub(super) const TRANSMIT: Form = Form::large(4);
 
 /// The protocol number of all frames, in network byte order.
 pub(super) const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
@@ -69,58 +65,58 @@ pub(super) fn open(name: &str) -> Result<Card, Error> {
 
 /// A card over sockets of this interface.
 pub(super) fn over(found: Found, sockets: Arc<Sockets>, rings: Rings) -> Card {
-    let (Found { index, mtu, control, changes, .. }, Rings { receive, transmit, map }) = (found, rings);
+    let (Found { index, mtu, control, changes, .. }, Rings { queues, transmit, map }) = (found, rings);
     let (retry, status) = (Nanos(0), Status::Up);
-    Card { receive, transmit, retry, mtu, status, index, control, changes, sockets, _map: map }
+    Card { queues, transmit, retry, mtu, status, index, control, changes, sockets, _map: map }
 }
 
-/// A socket that sends to an interface, with a ring.
+/// A socket that sends to an interface, with a ring. It receives nothing, but is bound as those that do, so that it can be in a
+/// [group](super::group) with them.
 ///
 /// # Errors
 /// See [`Error`].
 pub(super) fn sender(name: &str, index: libc::c_int) -> Result<OwnedFd, Error> {
     let sender = socket(name)?;
+    only(&sender, Which::None).map_err(failed(name, "SO_ATTACH_FILTER"))?;
     ring(&sender, name, libc::PACKET_TX_RING, "PACKET_TX_RING", TRANSMIT)?;
-    raise_send_buffer(&sender, bytes(TRANSMIT));
-    bind(&sender, index, 0).map_err(failed(name, "bind"))?;
+    raise_send_buffer(&sender, TRANSMIT.bytes());
+    bind(&sender, index, ALL).map_err(failed(name, "bind"))?;
     Ok(sender)
 }
 
 /// Which frames a packet socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// All.
+    /// All that arrive.
     All,
     /// Those to a group address: multicasts and broadcasts.
     Groups,
+    /// None.
+    None,
 }
 
-/// Receives frames from an interface, by a [socket](receiver) that no other process goes on with.
+/// Receives frames by a [receiver]'s socket, with those that wait in its ring.
 ///
 /// # Errors
-/// See [`Error`].
-pub(crate) fn receive(name: &str, index: libc::c_int, blocks: usize, which: Which) -> Result<Receive, Error> {
-    let socket = Arc::new(receiver(name, index, blocks, which)?);
-    let place = Place::of_process().map_err(failed(name, "mmap"))?;
-    let (map, slots) = map(&socket, name, blocks, place)?;
+/// The ring cannot be mapped.
+pub(crate) fn receive(name: &str, socket: Arc<OwnedFd>, form: Form, place: Place) -> Result<Receive, Error> {
+    let (map, slots) = map(&socket, name, form, place)?;
     Ok(Receive::new(socket, map, slots))
 }
 
-/// A packet socket that receives frames from an interface, with a ring of `blocks` blocks for them. While it is open the
-/// interface receives frames for any address (promiscuous mode).
+/// A packet socket that receives frames from an interface, with a ring for them. While it is open the interface receives
+/// frames for any address (promiscuous mode).
 ///
 /// # Errors
 /// See [`Error`].
-pub(super) fn receiver(name: &str, index: libc::c_int, blocks: usize, which: Which) -> Result<OwnedFd, Error> {
+pub(crate) fn receiver(name: &str, index: libc::c_int, form: Form, which: Which) -> Result<OwnedFd, Error> {
     let failed = |step| failed(name, step);
     let socket = socket(name)?;
     let packet = libc::SOL_PACKET;
     set(&socket, packet, libc::PACKET_IGNORE_OUTGOING, &1)
         .map_err(failed("PACKET_IGNORE_OUTGOING (Linux 4.20 or later)"))?;
-    if which == Which::Groups {
-        only_groups(&socket).map_err(failed("SO_ATTACH_FILTER"))?;
-    }
-    ring(&socket, name, libc::PACKET_RX_RING, "PACKET_RX_RING", blocks)?;
+    only(&socket, which).map_err(failed("SO_ATTACH_FILTER"))?;
+    ring(&socket, name, libc::PACKET_RX_RING, "PACKET_RX_RING", form)?;
     let all = libc::packet_mreq {
         mr_ifindex: index,
         mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -132,17 +128,27 @@ pub(super) fn receiver(name: &str, index: libc::c_int, blocks: usize, which: Whi
     Ok(socket)
 }
 
-/// Makes a packet socket receive frames to a group address only: those whose first byte is odd (IEEE 802.3, 3.2.3).
-fn only_groups(socket: &OwnedFd) -> io::Result<()> {
-    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut steps = [
-        step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, 1),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
-    ];
-    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+/// Makes a packet socket receive these frames from now on.
+pub(super) fn only(socket: &OwnedFd, which: Which) -> io::Result<()> {
+    use libc::{BPF_ABS, BPF_B, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, PACKET_OUTGOING};
+    const KIND: i32 = libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE;
+    let byte = |at: i32| classic(BPF_LD | BPF_B | BPF_ABS, at as u32, 0, 0);
+    let end = |bytes| classic(BPF_RET | BPF_K, bytes, 0, 0);
+    let code = match which {
+        // A socket of its own leaves out what the host sends, by PACKET_IGNORE_OUTGOING, but a group does not before Linux 6.2.
+        Which::All => {
+            vec![byte(KIND), classic(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING.into(), 1, 0), end(u32::MAX), end(0)]
+        }
+        // The first byte of their address is odd (IEEE 802.3, 3.2.3).
+        Which::Groups => vec![byte(0), classic(BPF_JMP | BPF_JSET | BPF_K, 1, 0, 1), end(u32::MAX), end(0)],
+        Which::None => vec![end(0)],
+    };
+    set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program(&code))
+}
+
+/// What an option reads whose value is a program, which must live until then.
+pub(super) fn program(code: &[libc::sock_filter]) -> libc::sock_fprog {
+    libc::sock_fprog { len: code.len() as u16, filter: code.as_ptr().cast_mut() }
 }
 
 /// A packet socket. Without a protocol it receives nothing until it is bound to one.
@@ -155,41 +161,36 @@ fn socket(name: &str) -> Result<OwnedFd, Error> {
 }
 
 /// The error of a step that the system refused.
-pub(super) fn failed(name: &str, step: &'static str) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn failed(name: &str, step: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::Step { name: name.into(), step, error }
 }
 
-/// Gives a socket a ring of `blocks` blocks.
-fn ring(socket: &OwnedFd, name: &str, option: libc::c_int, step: &'static str, blocks: usize) -> Result<(), Error> {
+/// Gives a socket a ring.
+fn ring(socket: &OwnedFd, name: &str, option: libc::c_int, step: &'static str, form: Form) -> Result<(), Error> {
     let failed = |step| failed(name, step);
     set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))
         .map_err(failed("PACKET_VERSION"))?;
     set(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1).map_err(failed("PACKET_VNET_HDR"))?;
     let request = libc::tpacket_req {
-        tp_block_size: (BLOCK * SLOT) as u32,
-        tp_block_nr: blocks as u32,
-        tp_frame_size: SLOT as u32,
-        tp_frame_nr: (blocks * BLOCK) as u32,
+        tp_block_size: form.block_bytes() as u32,
+        tp_block_nr: form.blocks as u32,
+        tp_frame_size: form.slot as u32,
+        tp_frame_nr: form.slots() as u32,
     };
     set(socket, libc::SOL_PACKET, option, &request).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOMEM) => Error::Memory { name: name.into(), mebibytes: bytes(blocks) >> 20 },
+        Some(libc::ENOMEM) => Error::Memory { name: name.into(), mebibytes: form.bytes() >> 20 },
         _ => failed(step)(error),
     })
-}
-
-/// Bytes of a ring.
-pub(super) fn bytes(blocks: usize) -> usize {
-    blocks * BLOCK * SLOT
 }
 
 /// Maps a socket's ring. The map must live as long as the slots.
 ///
 /// # Errors
 /// The error of `mmap`; the ring has another size.
-pub(super) fn map(socket: &OwnedFd, name: &str, blocks: usize, place: Place) -> Result<(Map, Slots), Error> {
-    let map = Map::of(socket, bytes(blocks)).map_err(failed(name, "mmap"))?;
+pub(super) fn map(socket: &OwnedFd, name: &str, form: Form, place: Place) -> Result<(Map, Slots), Error> {
+    let map = Map::of(socket, form.bytes()).map_err(failed(name, "mmap"))?;
     // SAFETY: the socket's mapping has the slots of its ring, for as long as the map lives.
-    let slots = unsafe { Slots::new(map.start(), blocks * BLOCK, place) };
+    let slots = unsafe { Slots::new(map.start(), form, place) };
     Ok((map, slots))
 }
 
@@ -220,24 +221,32 @@ fn bind(socket: &OwnedFd, index: libc::c_int, protocol: u16) -> io::Result<()> {
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
 }
 
-/// Frames that found no free slot since the last call.
-pub(super) fn missed(socket: &OwnedFd) -> u64 {
-    let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-    let mut len = size_of_val(&statistics) as libc::socklen_t;
-    let value = (&raw mut statistics).cast();
-    // SAFETY: `statistics` has `len` bytes to be written.
-    let read = check(unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, value, &raw mut len)
-    });
-    // It cannot fail: the option is as old as the rings.
-    read.map_or(0, |_| statistics.tp_drops.into())
+/// Reads an option of a socket that is so many numbers.
+pub(super) fn get<const N: usize>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int) -> io::Result<[u32; N]> {
+    let mut numbers = [0; N];
+    let mut len = size_of_val(&numbers) as libc::socklen_t;
+    let value = numbers.as_mut_ptr().cast();
+    // SAFETY: `numbers` has `len` bytes to be written.
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, value, &raw mut len) }).map(|_| numbers)
 }
 
-/// Clears the error that the socket holds since its interface went down, so that the next call does not return it.
+/// What tells a socket from all others, however many processes have it.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn cookie(socket: &OwnedFd) -> io::Result<u64> {
+    let [low, high] = get(socket, libc::SOL_SOCKET, libc::SO_COOKIE)?;
+    Ok(u64::from(high) << 32 | u64::from(low))
+}
+
+/// Frames that found no free slot since the last call.
+pub(super) fn missed(socket: &OwnedFd) -> u64 {
+    // It cannot fail: the option is as old as the rings. The numbers are those of `tpacket_stats`: all frames, and these.
+    get(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS).map_or(0, |[_, missed]| missed.into())
+}
+
+/// Clears the error that a socket holds since its interface went down, so that the next call does not return it.
 pub(super) fn clear_error(socket: &OwnedFd) {
-    let mut error: libc::c_int = 0;
-    let mut len = size_of_val(&error) as libc::socklen_t;
-    let value = (&raw mut error).cast();
-    // SAFETY: `error` has `len` bytes to be written.
-    unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ERROR, value, &raw mut len) };
+    // Reading it does.
+    let _: io::Result<[u32; 1]> = get(socket, libc::SOL_SOCKET, libc::SO_ERROR);
 }

@@ -1,7 +1,7 @@
 //! Frames received by a packet socket: they wait in the ring until they are consumed, and are copied from there.
 
 use super::open;
-use super::slots::{HEADER, Slots};
+use super::slots::{HEADER, Received, Slots};
 use crate::burst::{BURST, HEAD};
 use crate::map::Map;
 use crate::vnet;
@@ -26,6 +26,7 @@ const START: std::ops::Range<usize> = 6..8;
 /// malformed.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
+    /// Where it begins: in the slot, when it is found there, and in the ring.
     start: usize,
     len: usize,
     offload: Offload,
@@ -55,8 +56,21 @@ impl Receive {
     }
 
     /// Finds the first frame that is not consumed, after another process had the ring.
-    pub(super) fn find(&mut self) {
+    pub(crate) fn find(&mut self) {
         (self.next, self.count) = (self.slots.find(|status| status & TP_STATUS_USER != 0).start, 0);
+        self.look_at(0);
+    }
+
+    /// Has [`Receive::has_next`] tell of the frame with this index from now on, counted from the first that is not consumed then.
+    #[inline]
+    pub(super) fn look_at(&mut self, index: usize) {
+        self.slots.set_next(self.next + index);
+    }
+
+    /// Whether that frame is there.
+    #[inline]
+    pub(super) fn has_next(&self) -> bool {
+        self.slots.next_status() & TP_STATUS_USER != 0
     }
 
     /// Reads slots until `wanted` frames wait. Returns how many do.
@@ -64,19 +78,14 @@ impl Receive {
         let mut losing = false;
         while self.count < wanted.min(BURST) {
             let number = self.next + self.count;
-            let status = self.slots.status(number);
-            if status & TP_STATUS_USER == 0 {
-                break;
-            }
+            let Some(Received { at, status, header, bytes }) = self.slots.received(number) else { break };
             losing |= status & TP_STATUS_LOSING != 0;
-            let header = self.slots.header(number);
-            // SAFETY: the slot belongs to the process since its status says so, and until `consume`.
-            let bytes = unsafe { self.slots.bytes_mut(number) };
-            let frame = waiting(bytes, &header, status);
-            if frame.is_none() {
+            let mut frame = waiting(bytes, &header, status).unwrap_or_else(|| {
                 tracing::warn!(bytes = header.tp_len, "a card received a frame that cannot be passed on");
-            }
-            self.frames[number % BURST] = frame.unwrap_or_default();
+                Waiting::default()
+            });
+            frame.start += at;
+            self.frames[number % BURST] = frame;
             self.count += 1;
         }
         if losing {
@@ -90,10 +99,15 @@ impl Receive {
     /// A waiting frame, counted from the first.
     #[inline]
     pub(crate) fn frame(&self, index: usize) -> (&[u8], Offload) {
-        let number = self.next + index;
-        let Waiting { start, len, offload } = self.frames[number % BURST];
+        let Waiting { start, len, offload } = self.frames[(self.next + index) % BURST];
         // SAFETY: the slot belongs to the process until `consume`, for which this borrow must have ended.
-        (unsafe { &self.slots.bytes(number)[start..start + len] }, offload)
+        (unsafe { self.slots.part(start, len) }, offload)
+    }
+
+    /// When a waiting frame arrived, in seconds and nanoseconds.
+    pub(super) fn arrival(&self, index: usize) -> (u32, u32) {
+        let header = self.slots.header(self.next + index);
+        (header.tp_sec, header.tp_nsec)
     }
 
     /// Returns the slots of the first frames to the kernel.

@@ -15,19 +15,51 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Bytes of a page.
 pub(super) const PAGE: usize = 4096;
 
-/// Bytes of a slot: a frame of 64 KiB and everything before it. Whole pages, so that the kernel, which sends a frame from
-/// its slot, needs no more than the 17 fragments that a packet may have (MAX_SKB_FRAGS).
-pub(super) const SLOT: usize = 17 * PAGE;
+/// The form of a ring: the bytes of a slot, the slots of a block, which the kernel allocates contiguously, and the number of blocks. A
+/// block has no more than 512 pages, and nearly as many, as the kernel allocates a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Form {
+    pub slot: usize,
+    pub block: usize,
+    pub blocks: usize,
+}
 
-/// Slots of a block, which the kernel allocates contiguously: this number fills the 512 pages that it allocates for a
-/// block best.
-pub(super) const BLOCK: usize = 30;
+impl Form {
+    /// Slots for any frame: of 64 KiB, and everything before it. Whole pages, so that the kernel, which sends a frame from its slot,
+    /// needs no more than the 17 fragments that a packet may have (MAX_SKB_FRAGS).
+    pub(crate) const fn large(blocks: usize) -> Form {
+        Form { slot: 17 * PAGE, block: 30, blocks }
+    }
+
+    /// Slots for frames with at most [`SMALL`] bytes after the Ethernet header.
+    pub(super) const fn small(blocks: usize) -> Form {
+        Form { slot: PAGE / 2, block: 1024, blocks }
+    }
+
+    /// Number of slots.
+    pub(super) const fn slots(&self) -> usize {
+        self.block * self.blocks
+    }
+
+    /// Bytes of a block.
+    pub(super) const fn block_bytes(&self) -> usize {
+        self.block * self.slot
+    }
+
+    /// Bytes of the ring.
+    pub(super) const fn bytes(&self) -> usize {
+        self.slots() * self.slot
+    }
+}
+
+/// Most bytes after the Ethernet header of a frame in a small slot: the kernel's header, virtio's, and tags take less than the rest.
+pub(super) const SMALL: u32 = 1900;
 
 /// Bytes of virtio's header before a frame, as in the tap.
 pub(super) const HEADER: usize = 10;
 
 /// A slot's number, in memory that may outlive the process.
-pub(super) struct Place {
+pub(crate) struct Place {
     map: Map,
     word: usize,
 }
@@ -37,16 +69,14 @@ impl Place {
     ///
     /// # Errors
     /// The error of `mmap`.
-    pub(super) fn of(file: impl AsFd, word: usize) -> io::Result<Place> {
+    pub(crate) fn of(file: impl AsFd, word: usize) -> io::Result<Place> {
         Ok(Place { map: Map::of(file, PAGE)?, word })
     }
 
-    /// In memory of this process alone, for a ring that no other goes on with.
-    ///
-    /// # Errors
-    /// The error of `mmap`.
-    pub(super) fn of_process() -> io::Result<Place> {
-        Ok(Place { map: Map::memory(PAGE)?, word: 0 })
+    /// In memory of this process alone, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_process() -> Place {
+        Place { map: Map::anonymous(PAGE), word: 0 }
     }
 
     fn word(&self) -> &AtomicU64 {
@@ -55,24 +85,50 @@ impl Place {
     }
 }
 
+/// A frame that the kernel received. The slot belongs to the process until it is handed over.
+pub(super) struct Received<'a> {
+    /// Where the slot begins in the ring.
+    pub at: usize,
+    pub status: u32,
+    pub header: libc::tpacket2_hdr,
+    /// All bytes of the slot.
+    pub bytes: &'a mut [u8],
+}
+
 /// The slots of one ring, in memory that the owner maps.
 pub(super) struct Slots {
     start: *mut u8,
+    /// Number of slots, and bytes of each.
     count: usize,
+    size: usize,
+    /// The status of the slot that is next, whose address a poll need not compute.
+    next: *mut u32,
     place: Place,
 }
 
-// SAFETY: the address of a mapping means the same in every thread.
+// SAFETY: the addresses in a mapping mean the same in every thread.
 unsafe impl Send for Slots {}
 
 impl Slots {
-    /// A ring of `count` slots from `start` on. Its place is that of the former owner, or 0 if there was none.
+    /// A ring of this form from `start` on. Its place is that of the former owner, or 0 if there was none.
     ///
     /// # Safety
-    /// `start` is the first of `count` slots that stay mapped as long as this lives and that nothing else in this process
-    /// uses.
-    pub(super) unsafe fn new(start: *mut u8, count: usize, place: Place) -> Slots {
-        Slots { start, count, place }
+    /// `start` is the first of slots that stay mapped as long as this lives and that nothing else in this process uses.
+    pub(super) unsafe fn new(start: *mut u8, form: Form, place: Place) -> Slots {
+        Slots { start, count: form.slots(), size: form.slot, next: start.cast(), place }
+    }
+
+    /// Notes which slot is next.
+    #[inline]
+    pub(super) fn set_next(&mut self, number: usize) {
+        self.next = self.slot(number).cast();
+    }
+
+    /// The [status](Slots::status) of the one that is next.
+    #[inline]
+    pub(super) fn next_status(&self) -> u32 {
+        // SAFETY: as in `word`.
+        unsafe { AtomicU32::from_ptr(self.next) }.load(Ordering::Acquire)
     }
 
     /// Stores the place: the number of the first slot that is not waiting any more, or not yet.
@@ -96,14 +152,21 @@ impl Slots {
         self.count
     }
 
-    /// The first byte of a slot; numbers wrap around.
+    /// Where a slot begins in the ring; numbers wrap around.
+    #[inline]
+    fn offset(&self, number: usize) -> usize {
+        number % self.count * self.size
+    }
+
+    /// The first byte of a slot.
+    #[inline]
     fn slot(&self, number: usize) -> *mut u8 {
         // SAFETY: it is below the mapping's end.
-        unsafe { self.start.add(number % self.count * SLOT) }
+        unsafe { self.start.add(self.offset(number)) }
     }
 
     fn word(&self, number: usize) -> &AtomicU32 {
-        // SAFETY: a slot begins at a page with its status, which both sides read and write atomically.
+        // SAFETY: a slot begins with its status, which both sides read and write atomically. Slots are multiples of half a page.
         unsafe { AtomicU32::from_ptr(self.slot(number).cast()) }
     }
 
@@ -119,6 +182,39 @@ impl Slots {
         self.word(number).store(status, Ordering::Release);
     }
 
+    /// What the kernel received into a slot, if it did.
+    #[inline]
+    pub(super) fn received(&mut self, number: usize) -> Option<Received<'_>> {
+        let at = self.offset(number);
+        // SAFETY: it is below the mapping's end.
+        let slot = unsafe { self.start.add(at) };
+        // SAFETY: as in `word`.
+        let status = unsafe { AtomicU32::from_ptr(slot.cast()) }.load(Ordering::Acquire);
+        if status & libc::TP_STATUS_USER == 0 {
+            return None;
+        }
+        // SAFETY: as in `header`: the status says that the slot is ours.
+        let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
+        #[expect(clippy::disallowed_methods, reason = "the kernel does not write to them")]
+        // SAFETY: as in `bytes_mut`.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(slot, self.size) };
+        Some(Received { at, status, header, bytes })
+    }
+
+    /// Bytes of the ring, from `at` on, that are in slots of the process.
+    ///
+    /// # Safety
+    /// As [`Slots::bytes`].
+    #[inline]
+    pub(super) unsafe fn part(&self, at: usize, len: usize) -> &[u8] {
+        debug_assert!(at + len <= self.count * self.size);
+        #[expect(clippy::disallowed_methods, reason = "the kernel does not write to them")]
+        // SAFETY: the caller guarantees that the slots are ours, and that nobody writes to them.
+        unsafe {
+            std::slice::from_raw_parts(self.start.add(at), len)
+        }
+    }
+
     /// The kernel's header of a frame, in a slot that belongs to the process.
     #[inline]
     pub(super) fn header(&self, number: usize) -> libc::tpacket2_hdr {
@@ -127,11 +223,14 @@ impl Slots {
         unsafe { self.slot(number).cast::<libc::tpacket2_hdr>().read() }
     }
 
-    /// Sets the frame's length in a slot, before it is handed to the kernel.
+    /// Hands a slot over to the kernel to be sent: a frame, with virtio's header, of so many bytes.
     #[inline]
-    pub(super) fn set_len(&mut self, number: usize, len: u32) {
+    pub(super) fn hand_over_frame(&mut self, number: usize, len: u32) {
+        let slot = self.slot(number);
         // SAFETY: the header is at the slot's start.
-        unsafe { (&raw mut (*self.slot(number).cast::<libc::tpacket2_hdr>()).tp_len).write(len) };
+        unsafe { (&raw mut (*slot.cast::<libc::tpacket2_hdr>()).tp_len).write(len) };
+        // SAFETY: as in `word`.
+        unsafe { AtomicU32::from_ptr(slot.cast()) }.store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
     }
 
     /// All bytes of a slot that belongs to the process.
@@ -141,9 +240,9 @@ impl Slots {
     #[inline]
     pub(super) unsafe fn bytes(&self, number: usize) -> &[u8] {
         #[expect(clippy::disallowed_methods, reason = "the kernel does not write to them")]
-        // SAFETY: a slot has SLOT bytes, and the caller guarantees that nobody writes to them.
+        // SAFETY: a slot has so many bytes, and the caller guarantees that nobody writes to them.
         unsafe {
-            std::slice::from_raw_parts(self.slot(number), SLOT)
+            std::slice::from_raw_parts(self.slot(number), self.size)
         }
     }
 
@@ -156,7 +255,7 @@ impl Slots {
         #[expect(clippy::disallowed_methods, reason = "as above")]
         // SAFETY: as above, and no other reference into the ring lives beside this one.
         unsafe {
-            std::slice::from_raw_parts_mut(self.slot(number), SLOT)
+            std::slice::from_raw_parts_mut(self.slot(number), self.size)
         }
     }
 }
@@ -167,12 +266,13 @@ mod tests {
     use libc::{TP_STATUS_AVAILABLE, TP_STATUS_KERNEL, TP_STATUS_SEND_REQUEST, TP_STATUS_USER};
 
     const COUNT: usize = 7;
+    const FORM: Form = Form { slot: PAGE / 2, block: COUNT, blocks: 1 };
 
     /// A ring in memory that is all zeros, which is the status of a slot that is the kernel's, or free.
     fn ring() -> (Map, Slots) {
-        let map = Map::anonymous(COUNT * SLOT);
+        let map = Map::anonymous(FORM.bytes());
         // SAFETY: the map has so many slots, and lives as long as they are used.
-        let slots = unsafe { Slots::new(map.start(), COUNT, Place::of_process().unwrap()) };
+        let slots = unsafe { Slots::new(map.start(), FORM, Place::of_process()) };
         (map, slots)
     }
 

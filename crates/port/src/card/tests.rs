@@ -8,6 +8,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::io::Write;
 use std::net::UdpSocket;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A card. At the other end, eth0, is a host with this address.
 fn card(address: &str) -> Card {
@@ -230,27 +231,156 @@ fn a_frame_that_is_never_accepted_is_given_up() {
     });
 }
 
-/// More frames than the ring has slots, and no reader: the rest is counted.
+/// Sends numbered datagrams to 10.9.0.HOST, whose address ends with HOST, small ones and large ones in turn, which the card receives in
+/// different rings.
+fn send_numbered(socket: &UdpSocket, host: u8, numbers: Range<u32>) {
+    for number in numbers {
+        let payload = [&number.to_be_bytes()[..], &[host; 2000][..if number % 3 == 0 { 2000 } else { 10 }]].concat();
+        socket.send_to(&payload, format!("10.9.0.{host}:9")).unwrap();
+    }
+}
+
+/// Neighbour entries for 10.9.0.HOST, and an MTU for large frames.
+fn add_hosts(hosts: Range<u8>) {
+    ip("link set eth0 mtu 9000");
+    ip("link set fl0 mtu 9000");
+    hosts.for_each(|host| ip(&format!("neigh add 10.9.0.{host} lladdr 02:00:00:00:00:{host:02x} dev eth0")));
+}
+
+/// Takes frames, at most so many and a few, and returns the numbers of those that are for each of these hosts, in their order.
+fn take_numbered(card: &mut Card, hosts: Range<u8>, most: usize) -> Vec<Vec<u32>> {
+    let mut numbers = vec![Vec::new(); hosts.len()];
+    let (mut burst, mut taken) = (Burst::new(), 0);
+    while taken < most && card.waiting(Nanos(0)) {
+        let batch = card.offer(&mut burst, Budget { frames: 7, ..ALL }, Nanos(0));
+        for frame in batch.frames() {
+            let mut bytes = Vec::new();
+            frame.read(&mut bytes);
+            if bytes.get(36..38) == Some(&9u16.to_be_bytes()) && hosts.contains(&bytes[5]) {
+                let number = bytes[42..46].try_into().unwrap();
+                numbers[usize::from(bytes[5] - hosts.start)].push(u32::from_be_bytes(number));
+            }
+        }
+        let frames = batch.len();
+        card.consume(frames);
+        taken += frames;
+    }
+    numbers
+}
+
+/// A flood for 10.9.0.2 fills that destination's queue, and what finds it full is counted; no other destination loses a frame, but one
+/// of the same queue. And a guest's frames pass in the order in which they arrived, whichever ring they waited in.
 #[test]
-fn frames_without_a_free_slot_are_counted() {
+fn a_flood_for_one_guest_fills_its_queue_only() {
     in_namespace(|| {
         let mut card = pair();
+        add_hosts(3..11);
         let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
-        for _ in 0..1200 {
-            socket.send_to(&[1; 10], "10.9.0.2:9").unwrap();
+        let flood = |frames| (0..frames).for_each(|_| assert!(socket.send_to(&[1; 10], "10.9.0.2:8").is_ok()));
+        flood(1100);
+        for first in (0..40).step_by(10) {
+            (3..11).for_each(|host| send_numbered(&socket, host, first..first + 10));
+            flood(25);
         }
         let mut burst = Burst::new();
-        let mut taken = 0;
-        while card.waiting(Nanos(0)) {
-            let frames = card.offer(&mut burst, ALL, Nanos(0)).len();
-            card.consume(frames);
-            taken += frames;
-        }
+        let batch = card.offer(&mut burst, ALL, Nanos(0));
+        let of_flood = batch.frames().filter(|frame| frame.head()[5] == 2).count();
+        assert!((1..=8).contains(&of_flood), "each queue has its turn: {of_flood} of {}", batch.len());
+        let numbers = take_numbered(&mut card, 3..11, usize::MAX);
+        numbers[..7].iter().for_each(|numbers| assert_eq!(*numbers, (0..40).collect::<Vec<_>>()));
+        let large: Vec<u32> = (0..40).step_by(3).collect();
+        assert_eq!(numbers[7], large, "10 has the queue of 2, where the ring of large frames is not full");
         // Later frames report the loss.
-        socket.send_to(&[1; 10], "10.9.0.2:9").unwrap();
+        flood(1);
         assert!(card.waiting(Nanos(0)));
-        assert_eq!(taken, 1020);
-        assert!(card.lost().get(DropReason::RingFull) >= 180, "{:?}", card.lost());
+        let small = 1200 + 40 - large.len() as u64;
+        assert!(card.lost().get(DropReason::RingFull) >= small - 1024, "{:?}", card.lost());
+    });
+}
+
+/// The kernel removes the sockets from the group while the interface is down, and adds them again.
+#[test]
+fn queues_are_the_same_after_the_interface_was_down() {
+    in_namespace(|| {
+        let mut card = pair();
+        ip("link set fl0 down");
+        ip("link set fl0 up");
+        add_hosts(3..11);
+        card.recover();
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        // The other end sends again some time after that.
+        let arrives = |card: &mut Card| {
+            socket.send_to(&[0], "10.9.0.3:7").unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            take(card, 14, 7).is_some()
+        };
+        assert!((0..5000).any(|_| arrives(&mut card)));
+        (3..11).for_each(|host| send_numbered(&socket, host, 0..100));
+        let numbers = take_numbered(&mut card, 3..11, usize::MAX);
+        numbers.iter().for_each(|numbers| assert_eq!(*numbers, (0..100).collect::<Vec<_>>()));
+        let (frame, offload) = datagram(9, &[1; 20]);
+        assert_eq!(put(&mut card, &frame, offload).accepted, 1);
+        assert_eq!(card.flush(Nanos(0)), Nanos::NEVER);
+    });
+}
+
+/// A socket that is not in the group yet would receive what is for all of them.
+#[test]
+fn what_arrives_while_a_card_is_opened_passes_once() {
+    in_namespace(|| {
+        drop(pair());
+        add_hosts(3..11);
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        let is_open = AtomicBool::new(false);
+        let mut card = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut number = 0;
+                while !is_open.load(Ordering::Relaxed) || number < 100 {
+                    (3..11).for_each(|host| send_numbered(&socket, host, number..number + 1));
+                    number += 1;
+                }
+            });
+            let card = Card::open("fl0").unwrap();
+            is_open.store(true, Ordering::Relaxed);
+            card
+        });
+        (3..11).for_each(|host| send_numbered(&socket, host, u32::MAX - 1..u32::MAX));
+        for numbers in take_numbered(&mut card, 3..11, usize::MAX) {
+            assert!(!numbers.is_empty() && numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+        }
+    });
+}
+
+/// Before Linux 6.2 a group cannot be told to leave out what the host sends, so that it would come back.
+#[test]
+fn what_is_sent_does_not_come_back_on_older_kernels() {
+    in_namespace(|| {
+        drop(pair());
+        let found = open::find("fl0").unwrap();
+        let sockets = Sockets::new("fl0", found.index, 0).unwrap();
+        let rings = sockets.rings("fl0").unwrap();
+        let mut card = open::over(found, sockets.into(), rings);
+        let (frame, offload) = datagram(9, &[1; 20]);
+        let sent_by_host = || {
+            let host = UdpSocket::bind("10.8.0.1:0").unwrap();
+            host.send_to(&[2; 20], "10.8.0.2:9").unwrap();
+        };
+        ip("addr add 10.8.0.1/24 dev fl0");
+        ip("neigh add 10.8.0.2 lladdr 02:00:00:00:00:08 dev fl0");
+        assert_eq!(put(&mut card, &frame, offload).accepted, 1);
+        card.flush(Nanos(0));
+        sent_by_host();
+        assert!(take(&mut card, 14, 9).is_none());
+        // A filter keeps out what the host sends; what the card sends is not even shown to it.
+        for socket in card.queues.sockets() {
+            let socket = socket.try_clone_to_owned().unwrap();
+            open::set(&socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0).unwrap();
+        }
+        assert_eq!(put(&mut card, &frame, offload).accepted, 1);
+        card.flush(Nanos(0));
+        assert!(take(&mut card, 14, 9).is_none());
+        sent_by_host();
+        assert!(take(&mut card, 14, 9).is_some());
     });
 }
 
@@ -308,6 +438,31 @@ fn processes_that_have_the_card_in_turns_lose_nothing() {
     });
 }
 
+/// What waits in all queues is the next process's, in its order, and what that one leaves the one's after it.
+#[test]
+fn processes_that_have_the_card_in_turns_have_all_its_queues() {
+    in_namespace(|| {
+        let mut first = pair();
+        add_hosts(3..11);
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        let mut numbers = vec![Vec::new(); 8];
+        for turn in 0..6 {
+            let mut second = (turn % 2 > 0).then(|| successor(&first));
+            let card = second.as_mut().unwrap_or(&mut first);
+            (3..11).for_each(|host| send_numbered(&socket, host, turn * 50..(turn + 1) * 50));
+            // All that waits in the end, and before that less than what came.
+            let most = if turn == 5 { usize::MAX } else { 350 };
+            let taken = take_numbered(card, 3..11, most);
+            numbers.iter_mut().zip(taken).for_each(|(all, taken)| all.extend(taken));
+            if second.take().is_some() {
+                first.take_back();
+            }
+        }
+        numbers.iter().for_each(|numbers| assert_eq!(*numbers, (0..300).collect::<Vec<_>>()));
+        assert_eq!(first.lost().total(), 0);
+    });
+}
+
 /// Descriptors of another interface, or of none, are not used.
 #[test]
 fn sockets_of_another_interface_are_not_gone_on_with() {
@@ -320,8 +475,12 @@ fn sockets_of_another_interface_are_not_gone_on_with() {
         let twice = copies().split_off(1).into_iter().chain(copies().split_off(1)).collect();
         assert!(Sockets::of(twice, card.index).is_none());
         let mut short = copies();
-        short[2] = memfd_create(c"short", MFdFlags::empty()).unwrap();
+        *short.last_mut().unwrap() = memfd_create(c"short", MFdFlags::empty()).unwrap();
         assert!(Sockets::of(short, card.index).is_none());
+        let other = Card::open("fl0").unwrap();
+        let mut mixed = copies();
+        mixed[0] = other.sockets.fds()[0].try_clone_to_owned().unwrap();
+        assert!(Sockets::of(mixed, card.index).is_none());
     });
 }
 

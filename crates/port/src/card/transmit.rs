@@ -1,7 +1,8 @@
 //! The frames that the card is to send: they are copied into the ring, and the kernel is told once a round. It sends
 //! them from the ring, so a slot is free again only when the card is done with it.
 
-use super::slots::{HEADER, SLOT, Slots};
+use super::open::TRANSMIT;
+use super::slots::{HEADER, Slots};
 use crate::burst::{Frame, HEAD};
 use crate::interface::check;
 use crate::vnet;
@@ -16,7 +17,7 @@ use std::os::fd::BorrowedFd;
 const DATA: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
 
 /// Bytes of the largest frame.
-pub(super) const LARGEST: usize = SLOT - DATA - HEADER;
+pub(super) const LARGEST: usize = TRANSMIT.slot - DATA - HEADER;
 
 /// A frame that the interface's queue has dropped for this long is given up, even if other frames are in flight.
 ///
@@ -85,12 +86,11 @@ impl Transmit {
         }
         // SAFETY: a free slot belongs to the process.
         let slot = unsafe { self.slots.bytes_mut(self.filled) };
-        slot[DATA..DATA + HEADER].copy_from_slice(&header[..HEADER]);
-        let to = slot[DATA + HEADER..][..len].as_mut_ptr();
+        let (to_header, to_frame) = slot[DATA..DATA + HEADER + len].split_at_mut(HEADER);
+        to_header.copy_from_slice(&header[..HEADER]);
         // SAFETY: the slot has so many bytes, and is ours.
-        let copied = unsafe { frame.copy_to(to) };
-        self.slots.set_len(self.filled, (HEADER + copied) as u32);
-        self.slots.hand_over(self.filled, TP_STATUS_SEND_REQUEST);
+        let copied = unsafe { frame.copy_to(to_frame.as_mut_ptr()) };
+        self.slots.hand_over_frame(self.filled, (HEADER + copied) as u32);
         self.filled += 1;
         // After the status: the slots' rule.
         self.slots.set_place(self.filled);
@@ -162,8 +162,7 @@ impl Transmit {
             let from = unsafe { self.slots.bytes(number + 1)[DATA..DATA + len].as_ptr() };
             // SAFETY: as above; they are two slots.
             unsafe { from.copy_to_nonoverlapping(self.slots.bytes_mut(number)[DATA..DATA + len].as_mut_ptr(), len) };
-            self.slots.set_len(number, len as u32);
-            self.slots.hand_over(number, TP_STATUS_SEND_REQUEST);
+            self.slots.hand_over_frame(number, len as u32);
         }
         self.take_last();
     }

@@ -3,6 +3,7 @@
 use super::{Error, HEADER, steering};
 use crate::interface::{self, Interfaces, check};
 use crate::store::{self, Stored};
+use crate::turns;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -47,7 +48,8 @@ pub(super) fn open(name: &str) -> Result<Device, Error> {
     let lock = lock(name)?;
     let kept = |fds: Vec<OwnedFd>| {
         let queues: Vec<File> = fds.into_iter().map(File::from).collect();
-        (!queues.is_empty() && queues.iter().all(|queue| is_of(queue, request))).then_some(Queues(queues))
+        let is_usable = (1..=turns::MOST).contains(&queues.len()) && queues.iter().all(|queue| is_of(queue, request));
+        is_usable.then_some(Queues(queues))
     };
     let queues = store::several(&format!("tap {name}"), kept, || attach_all(name, request).map(Queues))?;
     set_up(name, request, &queues.0[0])?;

@@ -1,9 +1,8 @@
-//! Which of a tap's queues a frame waits in: by its destination, so that a flood for one guest fills that guest's queue.
-//!
-//! Left alone, the kernel chooses by flow, and a flood of many flows, or one that a guest answers, shares queues with others.
+//! Which of a tap's queues a frame waits in: by its destination.
 
 use crate::bpf::{self, COPY, EXIT, Instruction, to_from};
 use crate::interface::check;
+use crate::turns::LAST_BYTES;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -25,11 +24,9 @@ pub(super) fn by_destination(tap: &File) -> io::Result<()> {
     check(unsafe { libc::ioctl(tap.as_raw_fd(), TUNSETSTEERINGEBPF as _, &raw const program) }).map(drop)
 }
 
-/// Returns the last four bytes of the destination's address, of which the device takes the remainder. The last bytes differ where
-/// addresses are given in turn, and where they are random.
+/// Returns the last bytes of the destination's address, of which the device takes the remainder.
 fn instructions() -> [Instruction; 3] {
     /// Loads a big-endian word of the frame into register 0; the context is in register 6.
     const LOAD_FRAME_WORD: u8 = 0x20;
-    const AT: i32 = 2;
-    [Instruction(COPY, to_from(6, 1), 0, 0), Instruction(LOAD_FRAME_WORD, 0, 0, AT), Instruction(EXIT, 0, 0, 0)]
+    [Instruction(COPY, to_from(6, 1), 0, 0), Instruction(LOAD_FRAME_WORD, 0, 0, LAST_BYTES), Instruction(EXIT, 0, 0, 0)]
 }

@@ -2,7 +2,7 @@
 //! their queue and leaves the host's to the host.
 //!
 //! It is attached by a link, which the kernel removes with the last descriptor of it: when the port is closed, and also if
-//! this process is killed.
+//! this process is killed and nobody else keeps the link.
 
 use crate::bpf::{self, COPY, EXIT, Instruction, bpf, open, to_from};
 use std::ffi::c_long;
@@ -58,7 +58,8 @@ struct LinkCreate {
 /// A running program, and the map with the sockets that it gives frames to.
 pub(super) struct Program {
     sockets: OwnedFd,
-    _link: OwnedFd,
+    /// Keeps the program, which keeps the map.
+    pub link: OwnedFd,
 }
 
 impl Program {
@@ -86,7 +87,7 @@ impl Program {
         };
         // SAFETY: it has no address.
         let link = unsafe { open(LINK_CREATE, &link) }.map_err(|error| ("BPF_LINK_CREATE", error))?;
-        Ok(Program { sockets, _link: link })
+        Ok(Program { sockets, link })
     }
 
     /// Gives the frames of a queue to a socket from now on.

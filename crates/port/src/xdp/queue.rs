@@ -1,24 +1,51 @@
 //! What one hardware queue of the card received. As many frames belong to a queue as its rings have entries, so they
 //! are always either in one of the rings or in the kernel's hands, and neither ring overflows.
+//!
+//! A frame that is given back is added to the fill ring, then it is released from the other, then the fill ring is
+//! published. So at any time there were as many frames added, in the order of the fill ring, as all frames of the queue and
+//! those that were released: a process that follows one that was killed publishes what that one could not, and none is
+//! lost or twice in a ring.
 
+use super::memory::{Memory, RECEIVE};
 use super::ring::{Consumer, Producer};
 use libc::xdp_desc;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A queue and its socket.
 pub(super) struct Queue {
-    pub socket: OwnedFd,
+    socket: Arc<OwnedFd>,
+    /// Its number.
+    number: usize,
     /// Places of frames that the kernel may receive into.
     fill: Producer<u64>,
     received: Consumer<xdp_desc>,
     /// Frames of the last offer that are not consumed.
     offered: u32,
+    /// Frames that were missed before this process had the queue, and reported.
+    reported: u64,
 }
 
 impl Queue {
-    /// A queue whose fill ring has its frames.
-    pub(super) fn new(socket: OwnedFd, fill: Producer<u64>, received: Consumer<xdp_desc>) -> Queue {
-        Queue { socket, fill, received, offered: 0 }
+    /// A queue whose frames were added to the fill ring once.
+    pub(super) fn new(
+        socket: Arc<OwnedFd>,
+        number: usize,
+        (fill, received): (Producer<u64>, Consumer<xdp_desc>),
+        memory: &Memory,
+    ) -> Queue {
+        let reported = memory.reported(number).load(Relaxed);
+        let mut queue = Queue { socket, number, fill, received, offered: 0, reported };
+        queue.find();
+        queue
+    }
+
+    /// Finds the places in both rings, after another process had them.
+    pub(super) fn find(&mut self) {
+        self.received.find();
+        self.fill.find_up_to(self.received.next().wrapping_add(RECEIVE));
+        self.offered = 0;
     }
 
     /// Whether a frame waits.
@@ -51,7 +78,8 @@ impl Queue {
     pub(super) fn consume(&mut self, frames: u32) -> u32 {
         let frames = frames.min(self.offered);
         for index in 0..frames {
-            // The kernel finds the frame's begin by itself (`xp_aligned_extract_addr`).
+            // Before the release: this file's rule. The kernel finds the frame's begin by itself
+            // (`xp_aligned_extract_addr`).
             self.fill.push(self.received.get(index).addr);
         }
         self.received.release(frames);
@@ -85,23 +113,97 @@ impl Queue {
         }
     }
 
-    /// Frames that found no free frame or no room in the ring, or were larger than a frame.
+    /// Frames that found no free frame or no room in the ring, or were larger than a frame, and that no former process
+    /// reported.
     ///
     /// What the kernel counts as `rx_fill_ring_empty_descs` is among its `rx_dropped`; with zero copy it is no frame,
     /// but an attempt of the driver to get one, and the card itself drops and counts.
-    pub(super) fn missed(&self) -> u64 {
+    pub(super) fn missed(&self, memory: &Memory) -> u64 {
         // SAFETY: it consists of numbers, for which zero is a value.
         let mut statistics: libc::xdp_statistics = unsafe { std::mem::zeroed() };
         let mut len = size_of_val(&statistics) as libc::socklen_t;
         let value = (&raw mut statistics).cast();
         // SAFETY: `statistics` has `len` bytes to be written. If the call fails they stay zero.
         unsafe { libc::getsockopt(self.socket.as_raw_fd(), libc::SOL_XDP, libc::XDP_STATISTICS, value, &raw mut len) };
-        statistics.rx_dropped + statistics.rx_ring_full
+        let missed = statistics.rx_dropped + statistics.rx_ring_full;
+        memory.reported(self.number).store(missed, Relaxed);
+        missed.saturating_sub(self.reported)
     }
 }
 
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::Layout;
+    use super::super::ring::shared;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// Processes are killed, after any store, while they give frames back: each frame is in the kernel's hands or in one
+        /// ring, once, however often.
+        #[test]
+        fn every_frame_has_one_owner_wherever_a_process_was_killed(
+            start in prop_oneof![Just(0), (u32::MAX - 5000)..],
+            steps in prop::collection::vec((0..70u32, 0..70u32, 0..33u32, prop::option::of(0..33u32), any::<bool>()), 1..300),
+        ) {
+            let layout = Layout { index: 1, address: [0; 6], queues: 1, size: 2048 };
+            let (memory, file) = Memory::new(layout).unwrap();
+            let socket = Arc::new(OwnedFd::from(file));
+            let (fill, received) = (shared::file(start), shared::file(start));
+            let mut first = shared::producer(&fill, RECEIVE);
+            memory.places(0..RECEIVE).for_each(|place| first.push(place));
+            first.publish();
+            let mut filled: Consumer<u64> = shared::consumer(&fill, RECEIVE);
+            let mut arrives: Producer<xdp_desc> = shared::producer(&received, RECEIVE);
+            let mut kernels = VecDeque::new();
+            let next = || {
+                let rings = (shared::producer(&fill, RECEIVE), shared::consumer(&received, RECEIVE));
+                Queue::new(socket.clone(), 0, rings, &memory)
+            };
+            let mut queue = next();
+            for (taken, arrived, consumed, killed_at, publishes) in steps {
+                for _ in 0..taken.min(filled.available(taken)) {
+                    kernels.push_back(filled.get(0));
+                    filled.release(1);
+                }
+                for addr in kernels.drain(..kernels.len().min(arrived as usize)) {
+                    arrives.push(xdp_desc { addr, len: 60, options: 0 });
+                }
+                arrives.publish();
+                let offered = queue.offer(consumed);
+                match killed_at {
+                    // In the midst of `consume`: it has added some, and released none.
+                    Some(added) if added < offered => {
+                        (0..added).for_each(|index| queue.fill.push(queue.received.get(index).addr));
+                        queue = next();
+                    }
+                    // After it.
+                    Some(_) => {
+                        queue.consume(consumed);
+                        queue = next();
+                    }
+                    None => {
+                        queue.consume(consumed);
+                    }
+                }
+                if publishes {
+                    queue.publish();
+                }
+            }
+            queue.publish();
+            let mut all: Vec<u64> = kernels.into();
+            all.extend((0..filled.available(u32::MAX)).map(|index| filled.get(index)));
+            all.extend((0..queue.received.available(u32::MAX)).map(|index| queue.received.get(index).addr));
+            all.sort();
+            prop_assert!(all.into_iter().eq(memory.places(0..RECEIVE)));
+        }
     }
 }

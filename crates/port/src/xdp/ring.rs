@@ -1,6 +1,8 @@
 //! The rings that a socket of AF_XDP shares with the kernel: one side adds entries, the other takes them
 //! (linux/if_xdp.h, Documentation/networking/af_xdp.rst). The kernel is trusted, but what it wrote becomes visible only
 //! with the number that it publishes.
+//!
+//! A ring outlives the process, with both numbers. Another process that maps it goes on there (`find`).
 
 use crate::map::Map;
 use libc::{XDP_RING_NEED_WAKEUP, xdp_ring_offset};
@@ -28,10 +30,14 @@ struct Ring<T> {
 
 impl<T: Copy> Ring<T> {
     fn of(socket: &OwnedFd, kind: Kind, size: u32) -> io::Result<Ring<T>> {
-        assert!(size.is_power_of_two());
         let Kind { place, offsets } = kind;
         let map = Map::at(socket, place, offsets.desc as usize + size as usize * size_of::<T>())?;
-        Ok(Ring { map, offsets, mask: size - 1, entries: PhantomData })
+        Ok(Ring::over(map, offsets, size))
+    }
+
+    fn over(map: Map, offsets: xdp_ring_offset, size: u32) -> Ring<T> {
+        assert!(size.is_power_of_two());
+        Ring { map, offsets, mask: size - 1, entries: PhantomData }
     }
 
     /// A word at an offset that the kernel named.
@@ -70,7 +76,31 @@ impl<T: Copy> Producer<T> {
     /// # Errors
     /// The error of `mmap`.
     pub(super) fn of(socket: &OwnedFd, kind: Kind, size: u32) -> io::Result<Producer<T>> {
-        Ok(Producer { ring: Ring::of(socket, kind, size)?, filled: 0, published: 0 })
+        Ring::of(socket, kind, size).map(Producer::over)
+    }
+
+    fn over(ring: Ring<T>) -> Producer<T> {
+        let mut producer = Producer { ring, filled: 0, published: 0 };
+        producer.find();
+        producer
+    }
+
+    /// Goes on where another process left the ring. Entries that it did not publish are not there.
+    pub(super) fn find(&mut self) {
+        self.published = self.ring.word(self.ring.offsets.producer).load(Ordering::Acquire);
+        self.filled = self.published;
+    }
+
+    /// Has all entries before this one added, which another process wrote and did not publish.
+    pub(super) fn find_up_to(&mut self, number: u32) {
+        self.find();
+        self.filled = number;
+    }
+
+    /// The number of the next entry to be added.
+    #[inline]
+    pub(super) fn filled(&self) -> u32 {
+        self.filled
     }
 
     /// Adds an entry.
@@ -120,7 +150,25 @@ impl<T: Copy> Consumer<T> {
     /// # Errors
     /// The error of `mmap`.
     pub(super) fn of(socket: &OwnedFd, kind: Kind, size: u32) -> io::Result<Consumer<T>> {
-        Ok(Consumer { ring: Ring::of(socket, kind, size)?, next: 0, seen: 0 })
+        Ring::of(socket, kind, size).map(Consumer::over)
+    }
+
+    fn over(ring: Ring<T>) -> Consumer<T> {
+        let mut consumer = Consumer { ring, next: 0, seen: 0 };
+        consumer.find();
+        consumer
+    }
+
+    /// Goes on where another process left the ring.
+    pub(super) fn find(&mut self) {
+        self.next = self.ring.word(self.ring.offsets.consumer).load(Ordering::Acquire);
+        self.seen = self.next;
+    }
+
+    /// The number of the next entry to be taken.
+    #[inline]
+    pub(super) fn next(&self) -> u32 {
+        self.next
     }
 
     /// How many entries there are, asking the kernel only if it is not known that `wanted` are.
@@ -146,5 +194,35 @@ impl<T: Copy> Consumer<T> {
     pub(super) fn release(&mut self, entries: u32) {
         self.next = self.next.wrapping_add(entries);
         self.ring.word(self.ring.offsets.consumer).store(self.next, Ordering::Release);
+    }
+}
+
+/// Rings in a file that both a test's processes and its kernel map, each over the side of the other one as well.
+#[cfg(test)]
+pub(super) mod shared {
+    use super::*;
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    /// Where both numbers are, the flags, and the entries.
+    const OFFSETS: xdp_ring_offset = xdp_ring_offset { producer: 0, consumer: 64, desc: 192, flags: 128 };
+
+    /// Room for a ring of any size here, whose numbers begin at `start`.
+    pub(crate) fn file(start: u32) -> File {
+        let file = File::from(memfd_create(c"ring", MFdFlags::MFD_CLOEXEC).unwrap());
+        file.set_len(1 << 16).unwrap();
+        for at in [OFFSETS.producer, OFFSETS.consumer] {
+            file.write_all_at(&start.to_ne_bytes(), at).unwrap();
+        }
+        file
+    }
+
+    pub(crate) fn producer<T: Copy>(file: &File, size: u32) -> Producer<T> {
+        Producer::over(Ring::over(Map::of(file, 1 << 16).unwrap(), OFFSETS, size))
+    }
+
+    pub(crate) fn consumer<T: Copy>(file: &File, size: u32) -> Consumer<T> {
+        Consumer::over(Ring::over(Map::of(file, 1 << 16).unwrap(), OFFSETS, size))
     }
 }

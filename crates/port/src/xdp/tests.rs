@@ -1,10 +1,13 @@
 //! Tests with one end of a veth pair as the card, and the other end as the wire.
 
+mod handover;
+
 use super::*;
-use crate::card::Card;
-use crate::card::open::{Which, find, receive};
+use crate::card::open::{self, Which, find, receiver};
+use crate::card::{Card, Form, Place};
 use crate::testing::{ALL, datagram, in_namespace, ip, put, refused, settle, tcp_passes};
 use fairlane_core::packet::{Checksum, Gso, GsoKind};
+use handover::successor;
 use std::collections::HashMap;
 use std::net::UdpSocket;
 use std::process::Command;
@@ -39,6 +42,13 @@ fn pair() -> Xdp {
     let card = card("10.9.0.1");
     ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev eth0");
     card
+}
+
+/// A packet socket that receives from an interface, with a ring of so many blocks.
+fn receive(name: &str, blocks: usize, which: Which) -> Receive {
+    let form = Form::large(blocks);
+    let socket = receiver(name, find(name).unwrap().index, form, which).unwrap();
+    open::receive(name, socket.into(), form, Place::of_process()).unwrap()
 }
 
 /// Takes all frames that wait now.
@@ -119,7 +129,7 @@ fn the_host_keeps_its_own_frames() {
         ip("addr add 10.9.0.1/32 dev fl0");
         let mut wire = Card::open("eth0").unwrap();
         // A socket that receives as the host behind fl0 does.
-        let mut host = receive("fl0", card.index, 1, Which::All).unwrap();
+        let mut host = receive("fl0", 1, Which::All);
         for (port, address) in [(700, HOST), (701, GUEST), (702, [0xff; 6]), (703, [1, 0, 0x5e, 0, 0, 1])] {
             send(&mut wire, &to(address, port, &[1; 40]));
         }
@@ -220,19 +230,19 @@ fn bursts_pass_in_order_and_rings_go_round() {
 fn a_full_ring_pushes_back_and_loses_nothing() {
     in_namespace(|| {
         let mut card = pair();
-        let mut wire = receive("eth0", find("eth0").unwrap().index, 20, Which::All).unwrap();
+        let mut wire = receive("eth0", 20, Which::All);
         let (frame, offload) = datagram(700, &[1; 100]);
         let mut accepted = 0;
         while put(&mut card, &frame, offload).accepted == 1 {
             accepted += 1;
         }
-        assert_eq!(accepted, card.transmit.frames());
+        assert_eq!(accepted, TRANSMIT);
         assert_eq!(put(&mut card, &frame, offload).refusal, Some(Refusal::Full));
         assert!(matches!(card.room(Nanos(0)), Room::At(_)));
         card.flush(Nanos(0));
         for _ in 0..500 {
             while wire.fill(1) > 0 {
-                accepted -= usize::from(wire.frame(0).0.get(36..38) == Some(&700u16.to_be_bytes()));
+                accepted -= u32::from(wire.frame(0).0.get(36..38) == Some(&700u16.to_be_bytes()));
                 wire.consume(1);
             }
             if accepted == 0 {
@@ -283,7 +293,9 @@ fn all_queues_are_served() {
         ip("link set fl0 address 02:00:00:00:00:07");
         ip("link set eth0 up");
         ip("link set fl0 up");
-        let mut card = Xdp::open("fl0").unwrap();
+        let opened = Xdp::open("fl0").unwrap();
+        // Another process knows which socket is of which queue.
+        let mut card = successor(&opened);
         assert_eq!(card.queues(), 4);
         // The kernel chooses the queue of the sender by a hash of addresses and ports.
         let mut wire = Card::open("eth0").unwrap();

@@ -1,7 +1,12 @@
 //! The frames that the card is to send. All go through the card's first queue, so their order is kept: one worker fills
 //! no more than one.
+//!
+//! The places of free frames are in the memory, in a circle: a frame that is added to the ring takes the first of them, and one
+//! that was sent is put behind the last before it is released from the other ring. So the first and the last follow from the
+//! rings' numbers, and after a process that was killed no frame of the memory is lost or used twice. What that process added
+//! and did not publish is not sent.
 
-use super::memory::Memory;
+use super::memory::{Memory, TRANSMIT};
 use super::ring::{Consumer, Producer};
 use crate::burst::Frame;
 use crate::interface::check;
@@ -14,11 +19,9 @@ use std::os::fd::BorrowedFd;
 /// Frames being sent, and those that are free.
 pub(super) struct Transmit {
     ring: Producer<xdp_desc>,
+    /// Places of frames that were sent. With those in both rings, in the kernel's hands and free, they are as many as a ring
+    /// has entries.
     sent: Consumer<u64>,
-    /// Places of free frames. With those in the rings and in the kernel's hands, they are as many as the rings have
-    /// entries.
-    free: Vec<u64>,
-    frames: usize,
     /// Frames that the driver dropped, or that were there when the interface went away.
     refused: u64,
     /// Whether the driver sends frames from where they lie.
@@ -26,25 +29,39 @@ pub(super) struct Transmit {
 }
 
 impl Transmit {
-    /// Rings with no frame in them yet.
-    pub(super) fn new(ring: Producer<xdp_desc>, sent: Consumer<u64>, free: Vec<u64>, zero_copy: bool) -> Transmit {
-        Transmit { ring, sent, frames: free.len(), free, refused: 0, zero_copy }
+    /// Both rings, with what another process left in them.
+    pub(super) fn new((ring, sent): (Producer<xdp_desc>, Consumer<u64>), zero_copy: bool) -> Transmit {
+        Transmit { ring, sent, refused: 0, zero_copy }
+    }
+
+    /// Finds the places in both rings, after another process had them. What waits is sent with the next frame.
+    pub(super) fn find(&mut self) {
+        self.ring.find();
+        self.sent.find();
+    }
+
+    /// The number of the place behind the last that is free. The first has the number of the next entry of the ring.
+    #[inline]
+    fn end(&self) -> u32 {
+        self.sent.next().wrapping_add(TRANSMIT)
+    }
+
+    /// Number of free frames that are known.
+    #[inline]
+    fn free(&self) -> u32 {
+        self.end().wrapping_sub(self.ring.filled())
     }
 
     /// Whether so many frames are free.
     #[inline]
-    pub(super) fn has(&mut self, frames: usize) -> bool {
-        if self.free.len() < frames {
-            let sent = self.sent.available(u32::MAX);
-            self.free.extend((0..sent).map(|index| self.sent.get(index)));
+    pub(super) fn has(&mut self, frames: u32, memory: &Memory) -> bool {
+        if self.free() < frames {
+            let (sent, end) = (self.sent.available(u32::MAX), self.end());
+            // Before the release: this file's rule. What these overwrite was taken and published.
+            (0..sent).for_each(|index| memory.set_free(end.wrapping_add(index), self.sent.get(index)));
             self.sent.release(sent);
         }
-        self.free.len() >= frames
-    }
-
-    /// Number of all frames.
-    pub(super) fn frames(&self) -> usize {
-        self.frames
+        self.free() >= frames
     }
 
     /// Frames that were accepted and not sent.
@@ -86,10 +103,10 @@ impl Transmit {
         memory: &mut Memory,
         frame: impl FnOnce(&mut [u8]) -> Result<usize, Error>,
     ) -> Result<(), Error> {
-        let place = *self.free.last().expect("the caller saw a free frame");
+        assert!(self.free() > 0, "the caller saw a free frame");
+        let place = memory.free(self.ring.filled());
         // SAFETY: a free frame is not the kernel's, and nobody else has a reference to it.
         let len = frame(unsafe { memory.frame_mut(place) })?;
-        self.free.pop();
         self.ring.push(xdp_desc { addr: place, len: len as u32, options: 0 });
         Ok(())
     }
@@ -127,5 +144,88 @@ impl Transmit {
     /// Counts what is in the ring as lost: the interface is gone.
     pub(super) fn abandon(&mut self) {
         self.refused += u64::from(self.ring.waiting());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::{Layout, RECEIVE};
+    use super::super::ring::shared;
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::fd::AsFd;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// Processes are killed, after any store, while they add frames and find those that were sent, which are in any order:
+        /// each frame's place is free, in the kernel's hands or in one ring, once. What was published is sent, once.
+        #[test]
+        fn every_frame_has_one_owner_wherever_a_process_was_killed(
+            start in prop_oneof![Just(0), (u32::MAX - 5000)..],
+            steps in prop::collection::vec(
+                (0..300u32, 0..300u32, prop::collection::vec(any::<prop::sample::Index>(), 0..300), 0..5u32),
+                1..100
+            ),
+        ) {
+            let layout = Layout { index: 1, address: [0; 6], queues: 1, size: 2048 };
+            let (mut memory, file) = Memory::new(layout).unwrap();
+            let (ring, sent) = (shared::file(start), shared::file(start));
+            let mut taken: Consumer<xdp_desc> = shared::consumer(&ring, TRANSMIT);
+            let mut done: Producer<u64> = shared::producer(&sent, TRANSMIT);
+            let next = || Transmit::new((shared::producer(&ring, TRANSMIT), shared::consumer(&sent, TRANSMIT)), false);
+            let mut transmit = next();
+            let (mut kernels, mut published, mut seen) = (Vec::new(), Vec::new(), Vec::new());
+            for (number, (added, takes, completes, killed_at)) in steps.into_iter().enumerate() {
+                transmit.has(added, &memory);
+                let frames: Vec<_> = (0..added.min(transmit.free())).map(|index| [number as u32, index]).collect();
+                for frame in &frames {
+                    transmit.push_bytes(&mut memory, &frame.map(u32::to_ne_bytes).concat()).unwrap();
+                }
+                if killed_at == 0 {
+                    // Before it published them.
+                    transmit = next();
+                } else {
+                    transmit.send(file.as_fd()).unwrap();
+                    published.extend(frames);
+                }
+                for _ in 0..takes.min(taken.available(takes)) {
+                    let frame = taken.get(0);
+                    // SAFETY: it is the kernel's, which is here.
+                    let bytes = unsafe { memory.bytes(frame.addr, frame.len as usize) };
+                    seen.push([0, 4].map(|at| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())));
+                    kernels.push(frame.addr);
+                    taken.release(1);
+                }
+                for index in completes {
+                    if !kernels.is_empty() {
+                        done.push(kernels.swap_remove(index.index(kernels.len())));
+                    }
+                }
+                done.publish();
+                match killed_at {
+                    // In the midst of `has`: it has put some behind the free ones, and released none.
+                    1 => {
+                        let sent = transmit.sent.available(u32::MAX) / 2;
+                        (0..sent).for_each(|index| {
+                            memory.set_free(transmit.end().wrapping_add(index), transmit.sent.get(index));
+                        });
+                        transmit = next();
+                    }
+                    // After it.
+                    2 => {
+                        transmit.has(TRANSMIT, &memory);
+                        transmit = next();
+                    }
+                    _ => {}
+                }
+            }
+            transmit.has(TRANSMIT, &memory);
+            let mut all: Vec<u64> = (0..transmit.free()).map(|index| memory.free(transmit.ring.filled().wrapping_add(index))).collect();
+            let waiting: Vec<u64> = (0..taken.available(u32::MAX)).map(|index| taken.get(index).addr).collect();
+            prop_assert_eq!(&seen[..], &published[..published.len() - waiting.len()]);
+            all.extend(waiting.into_iter().chain(kernels));
+            all.sort();
+            prop_assert!(all.into_iter().eq(memory.places(RECEIVE..RECEIVE + TRANSMIT)));
+        }
     }
 }
