@@ -46,8 +46,8 @@ fn pair() -> Xdp {
 
 /// A packet socket that receives from an interface, with a ring of so many blocks.
 fn receive(name: &str, blocks: usize, which: Which) -> Receive {
-    let form = Form::large(blocks);
-    let socket = receiver(name, find(name).unwrap().index, form, which).unwrap();
+    let (index, form) = (find(name).unwrap().index, Form::large(blocks));
+    let socket = receiver(name, index, form, which).unwrap();
     open::receive(name, socket.into(), form, Place::of_process()).unwrap()
 }
 
