@@ -35,7 +35,7 @@ pub(super) fn join<'a>(
         |socket, group: u32| set(socket, SOL_PACKET, PACKET_FANOUT, &group).map_err(|error| ("PACKET_FANOUT", error));
     let Some(first) = sockets.next() else { return Ok(()) };
     enter(first, kind | PACKET_FANOUT_FLAG_UNIQUEID << 16)?;
-    let [group] = get(first, SOL_PACKET, PACKET_FANOUT).map_err(|error| ("PACKET_FANOUT", error))?;
+    let group = get(first, SOL_PACKET, PACKET_FANOUT, 0u32).map_err(|error| ("PACKET_FANOUT", error))?;
     sockets.try_for_each(|socket| enter(socket, kind | group & 0xffff))?;
     set(first, SOL_PACKET, PACKET_FANOUT_DATA, &program(&by_destination()))
         .map_err(|error| ("PACKET_FANOUT_DATA", error))

@@ -221,13 +221,12 @@ fn bind(socket: &OwnedFd, index: libc::c_int, protocol: u16) -> io::Result<()> {
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
 }
 
-/// Reads an option of a socket that is so many numbers.
-pub(super) fn get<const N: usize>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int) -> io::Result<[u32; N]> {
-    let mut numbers = [0; N];
-    let mut len = size_of_val(&numbers) as libc::socklen_t;
-    let value = numbers.as_mut_ptr().cast();
-    // SAFETY: `numbers` has `len` bytes to be written.
-    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, value, &raw mut len) }).map(|_| numbers)
+/// Reads an option of a socket, whose value consists of numbers. What the kernel does not write is as in `value`.
+pub(crate) fn get<T: Copy>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, mut value: T) -> io::Result<T> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let to = (&raw mut value).cast();
+    // SAFETY: `value` has `len` bytes to be written, and is numbers.
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, to, &raw mut len) }).map(|_| value)
 }
 
 /// What tells a socket from all others, however many processes have it.
@@ -235,18 +234,18 @@ pub(super) fn get<const N: usize>(socket: &OwnedFd, level: libc::c_int, option: 
 /// # Errors
 /// The system's error.
 pub(crate) fn cookie(socket: &OwnedFd) -> io::Result<u64> {
-    let [low, high] = get(socket, libc::SOL_SOCKET, libc::SO_COOKIE)?;
-    Ok(u64::from(high) << 32 | u64::from(low))
+    get(socket, libc::SOL_SOCKET, libc::SO_COOKIE, 0)
 }
 
 /// Frames that found no free slot since the last call.
 pub(super) fn missed(socket: &OwnedFd) -> u64 {
-    // It cannot fail: the option is as old as the rings. The numbers are those of `tpacket_stats`: all frames, and these.
-    get(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS).map_or(0, |[_, missed]| missed.into())
+    // It cannot fail: the option is as old as the rings.
+    let none = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    get(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, none).map_or(0, |read| read.tp_drops.into())
 }
 
 /// Clears the error that a socket holds since its interface went down, so that the next call does not return it.
 pub(super) fn clear_error(socket: &OwnedFd) {
     // Reading it does.
-    let _: io::Result<[u32; 1]> = get(socket, libc::SOL_SOCKET, libc::SO_ERROR);
+    let _ = get(socket, libc::SOL_SOCKET, libc::SO_ERROR, 0u32);
 }

@@ -7,7 +7,7 @@ use super::sockets::{self, GROUPS, Mapped, Sockets};
 use super::transmit::Transmit;
 use super::{Error, Mode, Xdp};
 use crate::Status;
-use crate::card::open::{Found, Which, find, raise_send_buffer, receiver, set};
+use crate::card::open::{Found, Which, find, get, raise_send_buffer, receiver, set};
 use crate::card::{ETHERNET, TAG};
 use crate::interface::{self, check};
 use crate::software_offload::SoftwareOffload;
@@ -217,26 +217,17 @@ impl Opening<'_> {
     }
 }
 
-/// Reads an option of a socket.
-fn get<T>(socket: &OwnedFd, option: libc::c_int, mut value: T) -> io::Result<T> {
-    let mut len = size_of::<T>() as libc::socklen_t;
-    let to = (&raw mut value).cast();
-    // SAFETY: `value` has `len` bytes to be written, and is numbers.
-    check(unsafe { libc::getsockopt(socket.as_raw_fd(), SOL_XDP, option, to, &raw mut len) })?;
-    Ok(value)
-}
-
 /// Where a socket's rings have their words and entries.
 ///
 /// # Errors
 /// The system's error.
 pub(super) fn offsets(socket: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
     let none = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
-    get(socket, libc::XDP_MMAP_OFFSETS, libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none })
+    get(socket, SOL_XDP, libc::XDP_MMAP_OFFSETS, libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none })
 }
 
 /// Whether the driver receives into our memory and sends from it.
 fn has_zero_copy(socket: &OwnedFd) -> io::Result<bool> {
-    let options = get(socket, libc::XDP_OPTIONS, libc::xdp_options { flags: 0 })?;
+    let options = get(socket, SOL_XDP, libc::XDP_OPTIONS, libc::xdp_options { flags: 0 })?;
     Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
 }

@@ -8,6 +8,7 @@
 
 use super::memory::{Memory, RECEIVE};
 use super::ring::{Consumer, Producer};
+use crate::card::open::get;
 use libc::xdp_desc;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -120,11 +121,8 @@ impl Queue {
     /// but an attempt of the driver to get one, and the card itself drops and counts.
     pub(super) fn missed(&self, memory: &Memory) -> u64 {
         // SAFETY: it consists of numbers, for which zero is a value.
-        let mut statistics: libc::xdp_statistics = unsafe { std::mem::zeroed() };
-        let mut len = size_of_val(&statistics) as libc::socklen_t;
-        let value = (&raw mut statistics).cast();
-        // SAFETY: `statistics` has `len` bytes to be written. If the call fails they stay zero.
-        unsafe { libc::getsockopt(self.socket.as_raw_fd(), libc::SOL_XDP, libc::XDP_STATISTICS, value, &raw mut len) };
+        let none: libc::xdp_statistics = unsafe { std::mem::zeroed() };
+        let statistics = get(&self.socket, libc::SOL_XDP, libc::XDP_STATISTICS, none).unwrap_or(none);
         let missed = statistics.rx_dropped + statistics.rx_ring_full;
         memory.reported(self.number).store(missed, Relaxed);
         missed.saturating_sub(self.reported)

@@ -89,6 +89,25 @@ fn send(wire: &mut Card, frame: &[u8]) {
     wire.flush(Nanos(0));
 }
 
+/// Sends so many frames for the guest out of the other end, to port 700.
+fn flood(wire: &mut Card, frames: u32) {
+    let frame = to(GUEST, 700, &[1; 10]);
+    for _ in 0..frames {
+        while put(wire, &frame, Offload::default()).accepted == 0 {
+            wire.flush(Nanos(0));
+        }
+    }
+    wire.flush(Nanos(0));
+}
+
+/// A socket at the other end that waits for what it is to receive, and its port.
+fn listener() -> (UdpSocket, u16) {
+    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port)
+}
+
 /// A complete datagram to a port of 10.9.0.1, in a frame to this address.
 fn to(address: [u8; 6], port: u16, payload: &[u8]) -> Vec<u8> {
     let (mut frame, _) = datagram(port, payload);
@@ -101,9 +120,7 @@ fn to(address: [u8; 6], port: u16, payload: &[u8]) -> Vec<u8> {
 fn datagrams_pass_both_ways() {
     in_namespace(|| {
         let mut card = pair();
-        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let port = socket.local_addr().unwrap().port();
+        let (socket, port) = listener();
         for size in [1, 60, 200, 1400] {
             let (frame, offload) = datagram(port, &vec![size as u8; size]);
             assert_eq!(put(&mut card, &frame, offload), Put { accepted: 1, refusal: None });
@@ -261,13 +278,7 @@ fn frames_without_room_are_counted() {
     in_namespace(|| {
         let mut card = pair();
         let mut wire = Card::open("eth0").unwrap();
-        let frame = to(GUEST, 700, &[1; 10]);
-        for _ in 0..2400 {
-            while put(&mut wire, &frame, Offload::default()).accepted == 0 {
-                wire.flush(Nanos(0));
-            }
-        }
-        wire.flush(Nanos(0));
+        flood(&mut wire, 2400);
         let is_lost = |card: &Xdp| card.lost().get(DropReason::RingFull) >= 352;
         for _ in 0..500 {
             if is_lost(&card) {
@@ -279,7 +290,7 @@ fn frames_without_room_are_counted() {
         let taken = take(&mut card, 14, 700, 2048);
         assert_eq!(taken.len() as u64 + card.lost().get(DropReason::RingFull), 2400);
         // There is room again.
-        send(&mut wire, &frame);
+        send(&mut wire, &to(GUEST, 700, &[1; 10]));
         take(&mut card, 14, 700, 1);
     });
 }

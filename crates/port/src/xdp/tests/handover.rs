@@ -25,9 +25,7 @@ pub(super) fn successor(card: &Xdp) -> Xdp {
 fn processes_that_have_the_card_in_turns_lose_nothing() {
     in_namespace(|| {
         let mut first = pair();
-        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let port = socket.local_addr().unwrap().port();
+        let (socket, port) = listener();
         let mut burst = Burst::new();
         let (mut arrived, mut taken, mut sent) = (0u32, 0u32, 0u32);
         for turn in 0..40 {
@@ -80,13 +78,7 @@ fn processes_that_have_the_card_in_turns_lose_nothing() {
         }
         take(&mut first, 14, 9, (arrived - taken) as usize);
         // All of the memory is in use still.
-        let mut wire = Card::open("eth0").unwrap();
-        for _ in 0..RECEIVE {
-            while put(&mut wire, &to(GUEST, 700, &[1; 10]), Offload::default()).accepted == 0 {
-                wire.flush(Nanos(0));
-            }
-        }
-        wire.flush(Nanos(0));
+        flood(&mut Card::open("eth0").unwrap(), RECEIVE);
         take(&mut first, 14, 700, RECEIVE as usize);
         assert!(first.transmit.has(TRANSMIT, &first.memory));
         assert_eq!(first.lost().total(), 0);
@@ -128,14 +120,6 @@ fn frames_that_were_missed_are_reported_once() {
     in_namespace(|| {
         let card = pair();
         let mut wire = Card::open("eth0").unwrap();
-        let mut lose = |to_lose: u64| {
-            for _ in 0..to_lose {
-                while put(&mut wire, &to(GUEST, 700, &[1; 10]), Offload::default()).accepted == 0 {
-                    wire.flush(Nanos(0));
-                }
-            }
-            wire.flush(Nanos(0));
-        };
         let reports = |card: &Xdp, missed: u64| {
             let is_missed = |_| {
                 std::thread::sleep(Duration::from_millis(10));
@@ -143,14 +127,14 @@ fn frames_that_were_missed_are_reported_once() {
             };
             assert!((0..500).any(is_missed) && card.lost().total() == missed, "{:?}", card.lost());
         };
-        lose(u64::from(RECEIVE) + 100);
+        flood(&mut wire, RECEIVE + 100);
         reports(&card, 100);
-        lose(50);
+        flood(&mut wire, 50);
         reports(&card, 150);
-        lose(30);
+        flood(&mut wire, 30);
         let second = successor(&card);
         reports(&second, 30);
-        lose(20);
+        flood(&mut wire, 20);
         reports(&second, 50);
     });
 }
