@@ -212,13 +212,12 @@ impl Sink for Card {
                 Refusal::Never(DropReason::Malformed)
             } else if !self.fits(&frame) {
                 Refusal::Never(DropReason::TooLarge)
-            } else if !self.transmit.is_free(0) {
-                self.retry = now + RETRY;
-                Refusal::Full
-            } else {
-                self.transmit.push(&frame);
+            } else if self.transmit.push(&frame) {
                 accepted += 1;
                 continue;
+            } else {
+                self.retry = now + RETRY;
+                Refusal::Full
             };
             return Put { accepted, refusal: Some(refusal) };
         }
@@ -230,7 +229,7 @@ impl Sink for Card {
             return Room::At(self.retry);
         }
         // A quarter at once: a slot at a time would cost a round, and a system call, a frame.
-        if self.status != Status::Up || self.transmit.is_free(self.transmit.count() / 4) {
+        if self.status != Status::Up || self.transmit.has_room() {
             return Room::Now;
         }
         self.retry = now + RETRY;

@@ -133,8 +133,8 @@ pub struct Guest {
     pub ring: usize,
     /// Time from a notification until it is handled, while the guest runs.
     pub wake: Nanos,
-    /// What it does for each frame that a source makes which sends as much as it may. Before it is done, it makes no others of these;
-    /// those of other sources are made at once.
+    /// What it does for each frame that it sends. Before it is done, its sources make no others; answers are sent at once, and the
+    /// sources wait for that work as well.
     pub work: Work,
     /// What it does with each frame that it receives. Before it is done, it takes no others.
     pub rx_work: Work,

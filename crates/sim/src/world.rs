@@ -448,15 +448,25 @@ impl<'a> World<'a> {
                 }
             }
             _ => {
-                while let Some(frame) = self.flows[id as usize].make(traffic, id, self.now, &mut self.random) {
+                while self.free_at(from) <= self.now
+                    && let Some(frame) = self.flows[id as usize].make(traffic, id, self.now, &mut self.random)
+                {
                     self.made(index, true);
                     self.transmit(frame, from);
                 }
-                let due = self.flows[id as usize].due();
+                let due = self.flows[id as usize].due().max(self.free_at(from));
                 if due < traffic.time.1 {
                     self.at(due, What::Source(id));
                 }
             }
+        }
+    }
+
+    /// When a place is done with its work on frames.
+    fn free_at(&self, place: Place) -> Nanos {
+        match place {
+            Place::Outside => self.now,
+            Place::Guest(guest) => self.guests[guest].busy,
         }
     }
 
@@ -485,11 +495,13 @@ impl<'a> World<'a> {
     /// A place sends a frame.
     fn transmit(&mut self, frame: Frame, from: Place) {
         let Place::Guest(index) = from else { return self.enter(frame) };
+        let work = self.scenario.guests[index].work;
         let guest = &mut self.guests[index];
         let mut rings = guest.rings.lock();
         if guest.queue.is_empty() && rings.free() > 0 {
             let is_asked = rings.send(frame);
             drop(rings);
+            guest.works(work, self.now, [frame.len].into_iter());
             if is_asked {
                 let (host, port) = (guest.host, guest.port);
                 self.kick(host, port);

@@ -95,6 +95,24 @@ pub(super) struct Received<'a> {
     pub bytes: &'a mut [u8],
 }
 
+/// A slot that the process fills.
+pub(super) struct Filling<'a> {
+    /// All bytes of the slot.
+    pub bytes: &'a mut [u8],
+}
+
+impl Filling<'_> {
+    /// Hands the slot over to the kernel to be sent: a frame, with virtio's header, of so many bytes.
+    #[inline]
+    pub(super) fn send(self, len: u32) {
+        let slot = self.bytes.as_mut_ptr();
+        // SAFETY: the header is at the slot's start.
+        unsafe { (&raw mut (*slot.cast::<libc::tpacket2_hdr>()).tp_len).write(len) };
+        // SAFETY: as in `Slots::word`.
+        unsafe { AtomicU32::from_ptr(slot.cast()) }.store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
+    }
+}
+
 /// The slots of one ring, in memory that the owner maps.
 pub(super) struct Slots {
     start: *mut u8,
@@ -196,7 +214,7 @@ impl Slots {
         // SAFETY: as in `header`: the status says that the slot is ours.
         let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
         #[expect(clippy::disallowed_methods, reason = "the kernel does not write to them")]
-        // SAFETY: as in `bytes_mut`.
+        // SAFETY: as in `filling`.
         let bytes = unsafe { std::slice::from_raw_parts_mut(slot, self.size) };
         Some(Received { at, status, header, bytes })
     }
@@ -223,14 +241,33 @@ impl Slots {
         unsafe { self.slot(number).cast::<libc::tpacket2_hdr>().read() }
     }
 
-    /// Hands a slot over to the kernel to be sent: a frame, with virtio's header, of so many bytes.
+    /// The slot, if it is free: nothing in it waits for the kernel.
     #[inline]
-    pub(super) fn hand_over_frame(&mut self, number: usize, len: u32) {
+    pub(super) fn free(&mut self, number: usize) -> Option<Filling<'_>> {
         let slot = self.slot(number);
-        // SAFETY: the header is at the slot's start.
-        unsafe { (&raw mut (*slot.cast::<libc::tpacket2_hdr>()).tp_len).write(len) };
         // SAFETY: as in `word`.
-        unsafe { AtomicU32::from_ptr(slot.cast()) }.store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
+        let status = unsafe { AtomicU32::from_ptr(slot.cast()) }.load(Ordering::Acquire);
+        // SAFETY: a free slot belongs to the process.
+        (status == libc::TP_STATUS_AVAILABLE).then(|| unsafe { self.filling(slot) })
+    }
+
+    /// A slot that waits to be sent, to be filled anew.
+    ///
+    /// # Safety
+    /// As [`Slots::bytes`].
+    pub(super) unsafe fn refill(&mut self, number: usize) -> Filling<'_> {
+        // SAFETY: the caller guarantees that it is the process's.
+        unsafe { self.filling(self.slot(number)) }
+    }
+
+    /// # Safety
+    /// The slot begins there, and is as in [`Slots::bytes`].
+    #[inline]
+    unsafe fn filling(&mut self, slot: *mut u8) -> Filling<'_> {
+        #[expect(clippy::disallowed_methods, reason = "the kernel does not write to them")]
+        // SAFETY: a slot has so many bytes, which are ours, and no other reference into the ring lives beside this one.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(slot, self.size) };
+        Filling { bytes }
     }
 
     /// All bytes of a slot that belongs to the process.
@@ -243,19 +280,6 @@ impl Slots {
         // SAFETY: a slot has so many bytes, and the caller guarantees that nobody writes to them.
         unsafe {
             std::slice::from_raw_parts(self.slot(number), self.size)
-        }
-    }
-
-    /// [`Slots::bytes`] for writing.
-    ///
-    /// # Safety
-    /// As [`Slots::bytes`].
-    #[inline]
-    pub(super) unsafe fn bytes_mut(&mut self, number: usize) -> &mut [u8] {
-        #[expect(clippy::disallowed_methods, reason = "as above")]
-        // SAFETY: as above, and no other reference into the ring lives beside this one.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.slot(number), self.size)
         }
     }
 }

@@ -53,16 +53,15 @@ impl Transmit {
         (self.sent, self.filled, self.dropped) = (waiting.start, waiting.end, None);
     }
 
-    /// Whether the slot `ahead` of the next one is free, and so, as slots are used in turn, those before it. One slot never waits, so
-    /// that the first that does is known by its status.
-    pub(super) fn is_free(&self, ahead: usize) -> bool {
-        let number = self.filled + ahead;
-        number - self.sent < self.slots.count() - 1 && self.slots.status(number) == TP_STATUS_AVAILABLE
+    /// Most frames that wait. One slot never does, so that the first that does is known by its status.
+    fn most(&self) -> usize {
+        self.slots.count() - 1
     }
 
-    /// Number of slots.
-    pub(super) fn count(&self) -> usize {
-        self.slots.count()
+    /// Whether a quarter of the slots is free: as slots are used in turn, if the last of those is.
+    pub(super) fn has_room(&self) -> bool {
+        let ahead = self.slots.count() / 4;
+        self.waiting() + ahead < self.most() && self.slots.status(self.filled + ahead) == TP_STATUS_AVAILABLE
     }
 
     /// Number of frames that wait to be sent.
@@ -75,25 +74,27 @@ impl Transmit {
         self.refused
     }
 
-    /// Copies a frame of at most [`LARGEST`] bytes into the next slot, which must be free.
-    pub(super) fn push(&mut self, frame: &Frame<'_>) {
+    /// Copies a frame of at most [`LARGEST`] bytes into the next slot. False if that is not free.
+    pub(super) fn push(&mut self, frame: &Frame<'_>) -> bool {
         let len = frame.bytes() as usize;
-        assert!(len <= LARGEST && self.is_free(0));
         let mut header = vnet::encode(frame.offload(), 0);
         if frame.offload().gso.is_none() {
             // The kernel copies this much into its own memory: all that drivers read, and small frames entirely.
             header[2..4].copy_from_slice(&(len.min(HEAD) as u16).to_le_bytes());
         }
-        // SAFETY: a free slot belongs to the process.
-        let slot = unsafe { self.slots.bytes_mut(self.filled) };
-        let (to_header, to_frame) = slot[DATA..DATA + HEADER + len].split_at_mut(HEADER);
+        if self.waiting() >= self.most() {
+            return false;
+        }
+        let Some(slot) = self.slots.free(self.filled) else { return false };
+        let (to_header, to_frame) = slot.bytes[DATA..DATA + HEADER + len].split_at_mut(HEADER);
         to_header.copy_from_slice(&header[..HEADER]);
         // SAFETY: the slot has so many bytes, and is ours.
         let copied = unsafe { frame.copy_to(to_frame.as_mut_ptr()) };
-        self.slots.hand_over_frame(self.filled, (HEADER + copied) as u32);
+        slot.send((HEADER + copied) as u32);
         self.filled += 1;
         // After the status: the slots' rule.
         self.slots.set_place(self.filled);
+        true
     }
 
     /// Makes the kernel send waiting frames, as far as it can. The rest waits.
@@ -160,9 +161,11 @@ impl Transmit {
             let len = self.slots.header(number + 1).tp_len as usize;
             // SAFETY: waiting slots belong to the process until the kernel is told to send.
             let from = unsafe { self.slots.bytes(number + 1)[DATA..DATA + len].as_ptr() };
-            // SAFETY: as above; they are two slots.
-            unsafe { from.copy_to_nonoverlapping(self.slots.bytes_mut(number)[DATA..DATA + len].as_mut_ptr(), len) };
-            self.slots.hand_over_frame(number, len as u32);
+            // SAFETY: as above.
+            let slot = unsafe { self.slots.refill(number) };
+            // SAFETY: they are two slots, each with so many bytes.
+            unsafe { from.copy_to_nonoverlapping(slot.bytes[DATA..DATA + len].as_mut_ptr(), len) };
+            slot.send(len as u32);
         }
         self.take_last();
     }

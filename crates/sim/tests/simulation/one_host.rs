@@ -66,12 +66,27 @@ fn a_guests_own_work_limits_what_it_takes_and_sends() {
     // And what it sends.
     (scenario.guests[0].work, scenario.guests[0].rx_work) = (work, Work::default());
     scenario.traffic.remove(0);
-    for source in [Source::Flood, stream] {
+    let even = Source::Constant { rate: 300_000_000 };
+    for source in [Source::Flood, stream, even, Source::Poisson { rate: 300_000_000 }] {
         scenario.traffic.push(traffic(source, Place::Guest(0), Place::Outside));
         let outcome = run(&scenario);
         assert!((rate(&outcome, 1) - most).abs() < 0.02 * most, "{source:?}: {}", rate(&outcome, 1));
         scenario.traffic.pop();
     }
+}
+
+#[test]
+fn a_guests_work_on_answers_delays_what_it_sends() {
+    let mut scenario = scenario(&[""]);
+    scenario.guests[0].work = Work { frame: 200_000.0, byte: 0.0 };
+    let even = traffic(Source::Constant { rate: 1_000_000_000 }, Place::Guest(0), Place::Outside);
+    let asks = traffic(Source::Requests { interval: Nanos::from_micros(400) }, Place::Outside, Place::Guest(0));
+    scenario.traffic = vec![even];
+    let alone = rate(&run(&scenario), 0);
+    scenario.traffic.push(asks);
+    let asked = rate(&run(&scenario), 0);
+    // Of 5,000 frames a second that it has time for, 2,500 are answers.
+    assert!((asked / alone - 0.5).abs() < 0.05, "{asked} of {alone} Mbit/s");
 }
 
 #[test]
