@@ -97,11 +97,16 @@ pub(super) struct Received<'a> {
 
 /// A slot that the process fills.
 pub(super) struct Filling<'a> {
-    /// All bytes of the slot.
-    pub bytes: &'a mut [u8],
+    bytes: &'a mut [u8],
 }
 
 impl Filling<'_> {
+    /// All bytes of the slot.
+    #[inline]
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+
     /// Hands the slot over to the kernel to be sent: a frame, with virtio's header, of so many bytes.
     #[inline]
     pub(super) fn send(self, len: u32) {

@@ -85,8 +85,8 @@ impl Transmit {
         if self.waiting() >= self.most() {
             return false;
         }
-        let Some(slot) = self.slots.free(self.filled) else { return false };
-        let (to_header, to_frame) = slot.bytes[DATA..DATA + HEADER + len].split_at_mut(HEADER);
+        let Some(mut slot) = self.slots.free(self.filled) else { return false };
+        let (to_header, to_frame) = slot.bytes()[DATA..DATA + HEADER + len].split_at_mut(HEADER);
         to_header.copy_from_slice(&header[..HEADER]);
         // SAFETY: the slot has so many bytes, and is ours.
         let copied = unsafe { frame.copy_to(to_frame.as_mut_ptr()) };
@@ -162,9 +162,9 @@ impl Transmit {
             // SAFETY: waiting slots belong to the process until the kernel is told to send.
             let from = unsafe { self.slots.bytes(number + 1)[DATA..DATA + len].as_ptr() };
             // SAFETY: as above.
-            let slot = unsafe { self.slots.refill(number) };
+            let mut slot = unsafe { self.slots.refill(number) };
             // SAFETY: they are two slots, each with so many bytes.
-            unsafe { from.copy_to_nonoverlapping(slot.bytes[DATA..DATA + len].as_mut_ptr(), len) };
+            unsafe { from.copy_to_nonoverlapping(slot.bytes()[DATA..DATA + len].as_mut_ptr(), len) };
             slot.send(len as u32);
         }
         self.take_last();
