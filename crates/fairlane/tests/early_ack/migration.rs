@@ -41,9 +41,12 @@ const CHUNK: usize = 64 << 10;
 /// Bytes that are sent before the migration begins.
 const FIRST: usize = 1000;
 
-/// Bandwidths for copying the guest's memory, in bytes per second, and the remaining bytes at which the copy is almost complete.
+/// Bandwidths for copying the guest's memory, in bytes per second, and the remaining bytes at which the copy is almost complete. Until it
+/// is slowed down, the test has a second to see that it is almost complete, and 16 s more to pause the guest. With 125 ms and 2 s it
+/// can be too late on a busy computer.
+const STEADY: u64 = 16 << 20;
+const SLOW: u64 = 1 << 20;
 const FAST: u64 = 128 << 20;
-const SLOW: u64 = 8 << 20;
 const ALMOST_DONE: u64 = 16 << 20;
 
 /// A host: a backend whose uplink is on the bridge.
@@ -146,7 +149,7 @@ pub(crate) fn qemu_migrates_a_guest_during_a_transfer() -> Result<(), Error> {
     // reads the log.
     source.execute("stop", json!({}))?;
     // With a short limit, QEMU does not finish the copy before the test continues.
-    source.execute("migrate-set-parameters", json!({ "downtime-limit": 1 }))?;
+    source.execute("migrate-set-parameters", json!({ "downtime-limit": 1, "max-bandwidth": STEADY }))?;
     source.execute("migrate", json!({ "uri": uri }))?;
     wait_for("the copy to begin", || remaining(&mut source) < u64::MAX);
     source.execute("cont", json!({}))?;
