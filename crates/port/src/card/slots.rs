@@ -218,9 +218,8 @@ impl Slots {
         }
         // SAFETY: as in `header`: the status says that the slot is ours.
         let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
-        #[expect(clippy::disallowed_methods, reason = "the kernel does not write to them")]
-        // SAFETY: as in `filling`.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(slot, self.size) };
+        // SAFETY: as above.
+        let Filling { bytes } = unsafe { self.filling(slot) };
         Some(Received { at, status, header, bytes })
     }
 
