@@ -32,7 +32,7 @@ pub struct LinkReading {
     pub out_rate: f64,
     /// Rate received from the uplink. Without an uplink: the rate its vifs received.
     pub in_rate: f64,
-    /// Part of the time, 0 to 1, in which its worker moved frames of this link.
+    /// Part of the time, 0 to 1, in which its worker had frames to move.
     pub busy: f64,
 }
 

@@ -59,7 +59,7 @@ pub struct Work<C = Monotonic> {
     pub bridges: Vec<Bridge>,
     /// The clock of all bridges.
     pub clock: C,
-    /// How long it has been moving frames.
+    /// How long it has been moving frames, or had more to move while other threads had its core.
     pub busy: Nanos,
     poller: Poller,
     stop: bool,
@@ -329,7 +329,8 @@ fn run(mut work: Work, commands: &Receiver<Command>, wakeup: &EventFd, own_core:
         now = work.clock.now();
         if moved {
             let done = done.unwrap_or(now);
-            work.busy.0 += done.since(began).0;
+            // Others' turn counts as well if frames wait for this worker meanwhile: it has no time to spare.
+            work.busy.0 += if busy { now } else { done }.since(began).0;
             claim.moved(began, done);
         }
         if looked {
