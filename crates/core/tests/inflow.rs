@@ -280,6 +280,20 @@ fn a_limit_ends_with_the_load_that_needed_it() {
     assert_eq!(worker.refused, before);
 }
 
+/// Cases found at random, whose second to last sender once got all that it wants.
+#[test]
+fn a_sender_that_wants_a_little_more_than_its_part_gets_no_more() {
+    let cases: [(&[Demand], &[Demand]); 2] =
+        [(&[(2, 0.622), (2, 1.675)], &[]), (&[(2, 0.148), (2, 0.623), (1, 1.927)], &[(1, 0.072)])];
+    for (senders, receivers) in cases {
+        let [sent, received] = Worker::new(senders, receivers).shares();
+        let flows: Vec<Demand> = senders.iter().chain(receivers).copied().collect();
+        for (due, found) in fair(&flows, 1.0).iter().zip(sent.iter().chain(&received)) {
+            assert!((found - due).abs() < 0.01, "{found}, not {due}: {sent:?}, {received:?}");
+        }
+    }
+}
+
 fn flows(most: f64) -> impl Strategy<Value = Vec<Demand>> {
     proptest::collection::vec((1u32..10, 0.01..most), 1..6)
 }
@@ -305,6 +319,21 @@ proptest! {
         let due = fair_among_tenants(&flows, used);
         for ((due, found), flow) in due.iter().zip(sent.iter().chain(&received)).zip(&flows) {
             prop_assert!(*found > 0.9 * due - 0.05 && *found < 1.1 * due + 0.05, "{flow:?} got {found}, not {due}: {flows:?}, {sent:?}, {received:?}");
+        }
+    }
+
+    /// However often rings run empty: also a sender that wants a little more than its part gets no more than that.
+    #[test]
+    fn senders_get_their_parts_exactly(senders in flows(2.0), tenants in proptest::collection::vec(proptest::option::of(0u32..3), 5)) {
+        let [sent, _] = Worker::new(&senders, &[]).shares();
+        for ((due, found), demand) in fair(&senders, sent.iter().sum()).iter().zip(&sent).zip(&senders) {
+            prop_assert!((found - due).abs() < 0.005, "{demand:?} got {found}, not {due}: {senders:?}, {sent:?}");
+        }
+        let of = &tenants[..senders.len()];
+        let [sent, _] = Worker::with_tenants(&senders, &[], [of, &[]]).shares();
+        let flows: Vec<_> = senders.iter().zip(of).map(|(sender, tenant)| (*sender, tenant.map(|tenant| (0, tenant)))).collect();
+        for ((due, found), flow) in fair_among_tenants(&flows, sent.iter().sum()).iter().zip(&sent).zip(&flows) {
+            prop_assert!((found - due).abs() < 0.005, "{flow:?} got {found}, not {due}: {flows:?}, {sent:?}");
         }
     }
 

@@ -286,11 +286,11 @@ fn link_time(bytes: u64, byte_time: u64) -> u64 {
 impl Scheduler for Fair {
     fn configure(&mut self, port: PortId, share: Share, now: Nanos) {
         let state = self.state(port);
+        self.queue.configure(port.0, share.weight, now);
         let waits = state == State::Ready || state == State::Held;
         if waits {
             self.withdraw(port.0, state, now);
         }
-        self.queue.configure(port.0, share.weight, now);
         let limited = self.throttle.configure(port.0, &share, now);
         let guaranteed = self.guarantee.configure(port.0, &share, now);
         if let Some(vif) = self.queue.vif_mut(port.0) {

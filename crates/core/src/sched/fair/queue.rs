@@ -7,6 +7,11 @@
 //! (Stoica and Abdel-Wahab 1995): only ports with S <= V are eligible, and of those the port whose next service is due
 //! first (S + L / w) is chosen, L being the most that one service costs.
 //!
+//! V moves when ports join or leave; S does not, as it is what the port got. EEVDF keeps the lag instead, and moves V so
+//! that it fits. But rings run empty thousands of times a second, and what others got meanwhile, V without the port in
+//! its mean, then counted for more than it does for a member: a port that wanted a little more than its part got all of
+//! it, up to a sixth of the worker too much.
+//!
 //! To find it in constant time, ports are grouped as in QFQ (Checconi, Rizzo and Valente, "QFQ: Efficient Packet
 //! Scheduling with Tight Guarantees", IEEE/ACM ToN 2013): a group has all weights with the same sigma = 2^k >= L / w,
 //! and keeps its ports in slots of rounded S, with a bitmap to find the first. Within a group the order of S is the
@@ -35,7 +40,7 @@
 //! sigma w; together they cannot take more than W (D - V(t0)), so V is past D by at most the one service started at t0.
 //! (This is the argument of EEVDF's theorem 1 with QFQ's rounding.) A service that costs more than L is not lost: S
 //! grows by all of it. A port that becomes active during a service joins after it, and a port that returns within its
-//! grace is owed at most L: each adds up to L to the bounds of the ports concerned.
+//! grace starts at most L / w before V: each adds up to L to the bounds of the ports concerned.
 
 use super::Vif;
 use super::stacks::{NONE, Stacks};
@@ -87,14 +92,8 @@ pub(super) struct Queue {
     /// The ports of each slot of each group: the tops of their stacks.
     slots: Box<[u32; ALL_SLOTS]>,
     groups: [Group; GROUPS],
-    left: Vec<Left>,
-}
-
-/// When a port's membership ended, and how far S was ahead of V.
-#[derive(Clone, Copy)]
-struct Left {
-    at: Nanos,
-    lead: i64,
+    /// When each port's membership ended.
+    left: Vec<Nanos>,
 }
 
 #[derive(Clone, Copy)]
@@ -109,7 +108,7 @@ struct Group {
 #[derive(Clone, Copy)]
 #[repr(align(32))]
 struct Port {
-    /// S, rounded down. For a port that is not a member: as far from V as when it left.
+    /// S, rounded down. For a port that is not a member: as when it left.
     start: u64,
     /// 2^64 / weight, rounded down.
     per_weight: u64,
@@ -194,7 +193,7 @@ impl Queue {
         self.ports.get_mut(port as usize).map(|port| &mut port.vif)
     }
 
-    /// Adds a port, or changes the weight of one that is not queued. Its lag does not change.
+    /// Adds a port, or changes a port's weight. What the fluid owes it does not change, so neither does V.
     pub(super) fn configure(&mut self, port: u32, weight: u32, now: Nanos) {
         let weight = weight.clamp(1, MAX_WEIGHT);
         let group = log2_ceil(self.most / u64::from(weight)) - FINE - self.shift;
@@ -202,21 +201,24 @@ impl Queue {
         if self.ports.len() < ports {
             let start = self.virtual_time;
             self.ports.resize(ports, Port { start, ..Port::NEW });
-            self.left.resize(ports, Left { at: now, lead: 0 });
+            self.left.resize(ports, now);
             self.stacks.grow(ports, GROUPS * SLOTS);
         }
-        let Port { weight: old, member, place, .. } = self.ports[port as usize];
+        let Port { weight: old, member, leaving, place, .. } = self.ports[port as usize];
+        let lag = (i128::from(self.lag(port)) * i128::from(old) / i128::from(weight)) as i64;
+        let start = self.virtual_time.wrapping_sub(lag as u64);
         self.take(port);
         self.detach(port);
-        let scaled = |lag: i64| (i128::from(lag) * i128::from(old) / i128::from(weight)) as i64;
-        let lag = scaled(self.lag(port));
-        self.left[port as usize].lead = scaled(self.left[port as usize].lead);
         let entry = &mut self.ports[port as usize];
         (entry.weight, entry.per_weight, entry.carry) = (weight as u16, reciprocal(weight.into()), 0);
         entry.slot = (group as usize * SLOTS) as u16;
-        entry.start = self.virtual_time.wrapping_sub(lag as u64);
-        if member && place == NONE {
-            self.attach(port, lag);
+        entry.start = start;
+        if member {
+            self.attach(port);
+            self.ports[port as usize].leaving = leaving;
+            if place != NONE {
+                self.link(port);
+            }
         }
     }
 
@@ -226,23 +228,22 @@ impl Queue {
         self.settle();
         let entry = &mut self.ports[port as usize];
         (entry.start, entry.carry) = (self.virtual_time, 0);
-        self.left[port as usize].lead = 0;
     }
 
-    /// Makes a port a member and queues it. A negative lag is kept, but no more than the port left with, as V moves
-    /// back when ports with a positive lag join. A positive lag is kept only if the port left less than `grace` ago,
-    /// and at most one service of it.
+    /// Makes a port a member and queues it where it left, unless V has passed that since: what it was owed is kept only if it left
+    /// less than `grace` ago, and at most one service of it.
     pub(super) fn join(&mut self, port: u32, now: Nanos, grace: Nanos) {
-        let entry = &mut self.ports[port as usize];
-        if std::mem::take(&mut entry.leaving) {
-            return;
+        if !std::mem::take(&mut self.ports[port as usize].leaving) {
+            let lag = self.lag(port);
+            let away = now.since(self.left[port as usize]);
+            let entry = &mut self.ports[port as usize];
+            let most = if away <= grace { quotient(self.most, entry.per_weight) } else { 0 };
+            if lag > most as i64 || away > FORGET {
+                entry.start = self.virtual_time.wrapping_sub(most);
+            }
+            self.attach(port);
+            self.link(port);
         }
-        let Left { at, lead } = self.left[port as usize];
-        let away = now.since(at);
-        let credit = if away <= grace { (self.most / u64::from(entry.weight)) as i64 } else { 0 };
-        let lag = if away <= FORGET { self.lag(port).clamp(-lead, credit) } else { 0 };
-        self.attach(port, lag);
-        self.link(port);
     }
 
     /// Ends the membership of a port in service whose ring is empty: at once only if it is not ahead of the fluid.
@@ -251,7 +252,7 @@ impl Queue {
             return self.withdraw(port, now);
         }
         self.ports[port as usize].leaving = true;
-        self.left[port as usize].at = now;
+        self.left[port as usize] = now;
         self.link(port);
     }
 
@@ -259,7 +260,7 @@ impl Queue {
     pub(super) fn withdraw(&mut self, port: u32, now: Nanos) {
         self.take(port);
         self.detach(port);
-        self.left[port as usize].at = now;
+        self.left[port as usize] = now;
     }
 
     /// Dequeues the port to serve next, if that takes no more than a look at the chosen slot.
@@ -426,46 +427,35 @@ impl Queue {
         self.virtual_time.wrapping_sub(self.ports[port as usize].start) as i64
     }
 
-    /// Removes a member from the mean. Its start moves with the mean, so its lag stays the same.
+    /// Removes a member from the mean.
     fn detach(&mut self, port: u32) {
-        let lag = self.lag(port);
+        self.settle();
         let entry = &mut self.ports[port as usize];
-        if !std::mem::take(&mut entry.member) {
-            return;
+        if std::mem::take(&mut entry.member) {
+            entry.leaving = false;
+            self.add_to_mean(port, -1);
         }
-        entry.leaving = false;
-        let (weight, carry) = (entry.weight, entry.carry);
-        self.left[port as usize].lead = lag.saturating_neg().max(0);
-        self.weights -= u64::from(weight);
+    }
+
+    /// Adds a port to the mean.
+    fn attach(&mut self, port: u32) {
+        self.settle();
+        self.ports[port as usize].member = true;
+        self.add_to_mean(port, 1);
+    }
+
+    /// Adds a port's start to the mean once or -1 times, which moves V. Without members V stays.
+    fn add_to_mean(&mut self, port: u32, times: i64) {
+        let Port { start, weight, carry, .. } = self.ports[port as usize];
+        let ahead = start.wrapping_sub(self.virtual_time) as i64;
+        let units = i128::from(times) * (i128::from(ahead) * i128::from(weight) + i128::from(carry));
+        self.weights = self.weights.wrapping_add_signed(times * i64::from(weight));
         self.per_weights = reciprocal(self.weights);
+        self.until = 0;
         if self.weights == 0 {
             self.excess = 0;
             return;
         }
-        self.add_to_mean(i128::from(lag) * i128::from(weight) - i128::from(carry));
-        self.ports[port as usize].start = self.virtual_time.wrapping_sub(lag as u64);
-    }
-
-    /// Adds a port to the mean, so that afterwards V - S is `lag`. An only member is the mean.
-    fn attach(&mut self, port: u32, lag: i64) {
-        self.settle();
-        let entry = &mut self.ports[port as usize];
-        entry.member = true;
-        let (weight, carry) = (entry.weight, entry.carry);
-        if self.weights == 0 {
-            entry.start = self.virtual_time;
-            self.excess = u64::from(carry);
-        } else {
-            // The mean moves back by lag w / W, which gives the port the right lag.
-            self.add_to_mean(i128::from(carry) - i128::from(lag) * i128::from(weight));
-            self.ports[port as usize].start = self.virtual_time.wrapping_sub(lag as u64);
-        }
-        self.weights += u64::from(weight);
-        self.per_weights = reciprocal(self.weights);
-    }
-
-    /// Adds to the sum of w S, which moves V. There are members.
-    fn add_to_mean(&mut self, units: i128) {
         let (sum, weights) = (i128::from(self.excess) + units, self.weights as i64);
         let (moved, excess) = match i64::try_from(sum) {
             Ok(sum) => (sum.div_euclid(weights) as u64, sum.rem_euclid(weights) as u64),
@@ -473,7 +463,6 @@ impl Queue {
         };
         self.virtual_time = self.virtual_time.wrapping_add(moved);
         self.excess = excess;
-        self.until = 0;
     }
 
     /// Puts a port into the slot of its start.
