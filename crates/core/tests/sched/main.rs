@@ -2,6 +2,7 @@
 
 mod all;
 mod fair;
+mod parts;
 mod round;
 mod sim;
 mod tenants;

@@ -1,0 +1,140 @@
+//! What each port gets of a link in the long run while rings run empty and fill again: by weights, guarantees, limits and wants.
+
+use crate::sim::{IDLE_TIMEOUT, LINK, Load, Sim, Step, cases};
+use fairlane_core::sched::{Scheduler, Share, build_for_tenants};
+use fairlane_core::time::{Nanos, SECOND};
+use fairlane_core::{PortId, TenantId};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+/// How far a port may be from what it is due, as a part of the link.
+const TOLERANCE: f64 = 0.01;
+
+/// A port's share, what its guest wants as a part of the link, and the bytes of its frames, which come at a constant rate.
+#[derive(Clone, Debug)]
+struct Guest {
+    share: Share,
+    wants: f64,
+    size: u64,
+}
+
+/// A share, and what all who have it want together.
+type Demand = (Share, f64);
+
+fn part(rate: u64) -> f64 {
+    rate as f64 / LINK as f64
+}
+
+fn rate(part: f64) -> u64 {
+    (part * LINK as f64) as u64
+}
+
+/// The most that a demand gets.
+fn most((share, wants): Demand) -> f64 {
+    share.max_rate.map_or(wants, |limit| wants.min(part(limit)))
+}
+
+/// Divides a capacity: everybody has their guarantee, or more if all get as much for their weight, and no more than they want.
+fn divide(demands: &[Demand], capacity: f64) -> Vec<f64> {
+    let at = |level: f64| -> Vec<f64> {
+        let gets = |demand: &Demand| most(*demand).min(part(demand.0.min_rate).max(level * f64::from(demand.0.weight)));
+        demands.iter().map(gets).collect()
+    };
+    let (mut low, mut high) = (0.0, 10.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if at(middle).iter().sum::<f64>() > capacity { high = middle } else { low = middle }
+    }
+    at(low)
+}
+
+/// What each guest is due of the link, given its tenant.
+fn due(guests: &[Guest], tenants: &[Share], whose: &[Option<u32>]) -> Vec<f64> {
+    let demand = |guest: usize| (guests[guest].share, guests[guest].wants);
+    let groups = tenants.iter().enumerate().map(|(tenant, share)| {
+        let own: Vec<usize> = (0..guests.len()).filter(|guest| whose[*guest] == Some(tenant as u32)).collect();
+        (own.iter().map(|guest| most(demand(*guest))).sum(), *share, own)
+    });
+    let alone = (0..guests.len()).filter(|guest| whose[*guest].is_none());
+    let groups: Vec<(f64, Share, Vec<usize>)> =
+        groups.chain(alone.map(|guest| (guests[guest].wants, guests[guest].share, vec![guest]))).collect();
+    let demands: Vec<Demand> = groups.iter().map(|(wants, share, _)| (*share, *wants)).collect();
+    let mut due = vec![0.0; guests.len()];
+    for (part, (.., own)) in divide(&demands, 1.0).into_iter().zip(&groups) {
+        let demands: Vec<Demand> = own.iter().map(|guest| demand(*guest)).collect();
+        own.iter().zip(divide(&demands, part)).for_each(|(guest, gets)| due[*guest] = gets);
+    }
+    due
+}
+
+/// The part of the link that each guest gets in two seconds, after one.
+fn measured(mut sim: Sim, guests: &[Guest]) -> Vec<f64> {
+    let mut sent = vec![0u64; guests.len()];
+    let mut run_until = |sim: &mut Sim, end: Nanos| {
+        while sim.now < end {
+            let mut next = end;
+            for (port, guest) in guests.iter().enumerate() {
+                let interval = guest.size as f64 * 8.0 / (guest.wants * LINK as f64) * SECOND as f64;
+                let due = (sim.now.0 as f64 / interval) as u64;
+                if due > sent[port] {
+                    sim.send(port, std::iter::repeat_n(guest.size, (due - sent[port]) as usize));
+                    sent[port] = due;
+                }
+                next = next.min(Nanos(((sent[port] + 1) as f64 * interval) as u64 + 1));
+            }
+            match sim.step() {
+                Step::Served(_) => {}
+                Step::Waits(until) => sim.now = until.min(next),
+                Step::Idle => sim.now = next,
+            }
+        }
+        sim.guests.iter().map(|guest| guest.bytes).collect::<Vec<u64>>()
+    };
+    let before = run_until(&mut sim, Nanos(SECOND));
+    let began = sim.now;
+    let after = run_until(&mut sim, began + Nanos(2 * SECOND));
+    let seconds = sim.now.since(began).as_secs_f64();
+    after.iter().zip(before).map(|(after, before)| part((after - before) * 8) / seconds).collect()
+}
+
+fn shares(least: std::ops::Range<f64>, most: std::ops::Range<f64>) -> impl Strategy<Value = Share> {
+    (1u32..10, prop::option::of(least), prop::option::of(most)).prop_map(|(weight, least, most)| Share {
+        min_rate: rate(least.unwrap_or(0.0).min(most.unwrap_or(1.0))),
+        max_rate: most.map(rate),
+        burst: 65_536,
+        ..Share::of_weight(weight)
+    })
+}
+
+fn guests() -> impl Strategy<Value = Vec<Guest>> {
+    let guest = (shares(0.01..0.15, 0.02..0.8), 0.01..1.5, 300u64..9_014);
+    prop::collection::vec(guest.prop_map(|(share, wants, size)| Guest { share, wants, size }), 1..6)
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    /// However often a ring runs empty, a port gets what it is due, and one that wants a little more than that gets no more.
+    #[test]
+    fn ports_and_tenants_get_what_they_are_due(
+        mut guests in guests(),
+        tenants in prop::collection::vec(shares(0.01..0.15, 0.3..0.8), 2),
+        whose in prop::collection::vec(prop::option::of(0u32..2), 5),
+    ) {
+        let mut sim = Sim { scheduler: build_for_tenants(Some(LINK), IDLE_TIMEOUT), ..Sim::fair() };
+        for (tenant, share) in tenants.iter().enumerate() {
+            sim.scheduler.configure_tenant(TenantId(tenant as u32), *share, Nanos(0));
+        }
+        for (port, guest) in guests.iter_mut().enumerate() {
+            if whose[port].is_some() {
+                // A guarantee of a tenant's guest must fit the tenant's.
+                guest.share.min_rate = 0;
+            }
+            sim.scheduler.assign(PortId(port as u32), whose[port].map(TenantId));
+            sim.add(guest.share, Load::Finite(VecDeque::new()));
+        }
+        let (due, found) = (due(&guests, &tenants, &whose), measured(sim, &guests));
+        let near = found.iter().zip(&due).all(|(found, due)| (found - due).abs() < TOLERANCE);
+        prop_assert!(near, "{found:.4?}, not {due:.4?}");
+    }
+}
