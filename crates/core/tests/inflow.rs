@@ -1,5 +1,7 @@
 //! A worker in virtual time that serves guests' rings by weight and an uplink in the order of arrival: what each guest gets of it.
 
+mod due;
+
 use fairlane_core::inflow::{Inflow, Owner, Wants};
 use fairlane_core::sched::{self, After, Budget, Cost, Next, Scheduler, SchedulerKind, Share};
 use fairlane_core::time::{Nanos, SECOND};
@@ -181,19 +183,10 @@ impl Worker {
     }
 }
 
-/// What each flow gets of a worker by max-min fairness.
+/// What each flow gets of a worker.
 fn fair(flows: &[Demand], worker: f64) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..flows.len()).collect();
-    let level = |flow: &usize| flows[*flow].1 / f64::from(flows[*flow].0);
-    order.sort_by(|a, b| level(a).total_cmp(&level(b)));
-    let (mut left, mut weights) = (worker, flows.iter().map(|(weight, _)| f64::from(*weight)).sum::<f64>());
-    let mut shares = vec![0.0; flows.len()];
-    for flow in order {
-        let (weight, demand) = flows[flow];
-        shares[flow] = demand.min(left * f64::from(weight) / weights);
-        (left, weights) = (left - shares[flow], weights - f64::from(weight));
-    }
-    shares
+    let demands: Vec<_> = flows.iter().map(|(weight, wants)| due::Demand::of(*weight, *wants)).collect();
+    due::divide(&demands, worker)
 }
 
 /// The same on two levels: among tenants and flows without one, and in each tenant. Senders and receivers of a tenant are two

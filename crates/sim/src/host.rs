@@ -69,7 +69,8 @@ impl Host {
 
     /// Something happens at `time` that wakes the worker. Returns when it runs, if that is earlier than before.
     pub(crate) fn rouse(&mut self, time: Nanos) -> Option<Nanos> {
-        let at = self.awake_at(time);
+        // A worker that works is not done earlier for it.
+        let at = self.awake_at(time).max(self.clock.look());
         (at < self.wake).then(|| {
             self.wake = at;
             at

@@ -1,5 +1,6 @@
 //! What each port gets of a link in the long run while rings run empty and fill again: by weights, guarantees, limits and wants.
 
+use crate::due::{Demand, divide};
 use crate::sim::{IDLE_TIMEOUT, LINK, Load, Sim, Step, cases};
 use fairlane_core::sched::{Scheduler, Share, build_for_tenants};
 use fairlane_core::time::{Nanos, SECOND};
@@ -18,9 +19,6 @@ struct Guest {
     size: u64,
 }
 
-/// A share, and what all who have it want together.
-type Demand = (Share, f64);
-
 fn part(rate: u64) -> f64 {
     rate as f64 / LINK as f64
 }
@@ -29,39 +27,27 @@ fn rate(part: f64) -> u64 {
     (part * LINK as f64) as u64
 }
 
-/// The most that a demand gets.
-fn most((share, wants): Demand) -> f64 {
-    share.max_rate.map_or(wants, |limit| wants.min(part(limit)))
-}
-
-/// Divides a capacity: everybody has their guarantee, or more if all get as much for their weight, and no more than they want.
-fn divide(demands: &[Demand], capacity: f64) -> Vec<f64> {
-    let at = |level: f64| -> Vec<f64> {
-        let gets = |demand: &Demand| most(*demand).min(part(demand.0.min_rate).max(level * f64::from(demand.0.weight)));
-        demands.iter().map(gets).collect()
-    };
-    let (mut low, mut high) = (0.0, 10.0);
-    for _ in 0..60 {
-        let middle = (low + high) / 2.0;
-        if at(middle).iter().sum::<f64>() > capacity { high = middle } else { low = middle }
-    }
-    at(low)
+/// What those with a share demand, who want so much together.
+fn demand(share: &Share, wants: f64) -> Demand {
+    let most = share.max_rate.map_or(wants, |limit| wants.min(part(limit)));
+    Demand { weight: share.weight.into(), least: part(share.min_rate), most }
 }
 
 /// What each guest is due of the link, given its tenant.
 fn due(guests: &[Guest], tenants: &[Share], whose: &[Option<u32>]) -> Vec<f64> {
-    let demand = |guest: usize| (guests[guest].share, guests[guest].wants);
-    let groups = tenants.iter().enumerate().map(|(tenant, share)| {
-        let own: Vec<usize> = (0..guests.len()).filter(|guest| whose[*guest] == Some(tenant as u32)).collect();
-        (own.iter().map(|guest| most(demand(*guest))).sum(), *share, own)
-    });
+    let demands: Vec<Demand> = guests.iter().map(|guest| demand(&guest.share, guest.wants)).collect();
+    let own = |tenant| (0..guests.len()).filter(move |guest| whose[*guest] == Some(tenant));
+    let mut groups: Vec<(Demand, Vec<usize>)> = Vec::new();
+    for (tenant, share) in tenants.iter().enumerate() {
+        let own: Vec<usize> = own(tenant as u32).collect();
+        groups.push((demand(share, own.iter().map(|guest| demands[*guest].most).sum()), own));
+    }
     let alone = (0..guests.len()).filter(|guest| whose[*guest].is_none());
-    let groups: Vec<(f64, Share, Vec<usize>)> =
-        groups.chain(alone.map(|guest| (guests[guest].wants, guests[guest].share, vec![guest]))).collect();
-    let demands: Vec<Demand> = groups.iter().map(|(wants, share, _)| (*share, *wants)).collect();
+    groups.extend(alone.map(|guest| (demands[guest], vec![guest])));
+    let parts = divide(&groups.iter().map(|(demand, _)| *demand).collect::<Vec<_>>(), 1.0);
     let mut due = vec![0.0; guests.len()];
-    for (part, (.., own)) in divide(&demands, 1.0).into_iter().zip(&groups) {
-        let demands: Vec<Demand> = own.iter().map(|guest| demand(*guest)).collect();
+    for (part, (_, own)) in parts.into_iter().zip(&groups) {
+        let demands: Vec<Demand> = own.iter().map(|guest| demands[*guest]).collect();
         own.iter().zip(divide(&demands, part)).for_each(|(guest, gets)| due[*guest] = gets);
     }
     due

@@ -1,9 +1,12 @@
 //! Simulations of small scenarios: what arrives, who gets what, and that nothing is unaccounted for; and plans, right and wrong.
 
 mod division;
+#[path = "../../../core/tests/due/mod.rs"]
+mod due;
 mod early_ack;
 mod hosts;
 mod one_host;
+mod parts;
 mod plan;
 mod properties;
 mod support;

@@ -24,6 +24,30 @@ fn floods_share_the_link_by_weight() {
 }
 
 #[test]
+fn a_worker_without_time_to_spare_is_shared_by_weight() {
+    let mut scenario = scenario(&["", "", "weight = 50"]);
+    let host = &mut scenario.hosts[0];
+    (host.link.rate, host.card) = (None, 100_000_000_000);
+    host.costs.work = Work { frame: 2_000.0, byte: 0.0 };
+    // Some 6,000 Mbit/s; the second guest's ring is emptied again and again.
+    let rates = [9_000_000_000, 2_600_000_000, 4_000_000_000];
+    let source = |guest: usize| traffic(Source::Constant { rate: rates[guest] }, Place::Guest(guest), Place::Outside);
+    scenario.traffic = (0..3).map(source).collect();
+    let outcome = run(&scenario);
+    let rates: Vec<f64> = (0..3).map(|index| rate(&outcome, index)).collect();
+    let due = rates.iter().sum::<f64>() / 5.0;
+    for (index, weight) in [2.0, 2.0, 1.0].into_iter().enumerate() {
+        assert!((rates[index] / (due * weight) - 1.0).abs() < 0.01, "{rates:?}");
+        let waits = &outcome.tallies[index].waits;
+        assert!(
+            waits.max() < 20_000_000,
+            "a guest's rings and queue hold as much as it sends in 13 ms: {}",
+            waits.max()
+        );
+    }
+}
+
+#[test]
 fn a_stalled_guest_holds_up_no_neighbour() {
     let mut scenario = scenario(&["", ""]);
     scenario.hosts[0].link.rate = None;

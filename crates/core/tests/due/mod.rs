@@ -1,0 +1,32 @@
+//! What is due to each of some that share a capacity, by max-min fairness.
+
+/// One of them: its weight, its guarantee, and the most it gets, by its limit or as it wants no more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Demand {
+    pub weight: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+impl Demand {
+    /// Without a guarantee.
+    pub(crate) fn of(weight: u32, wants: f64) -> Demand {
+        Demand { weight: weight.into(), least: 0.0, most: wants }
+    }
+
+    fn at(&self, level: f64) -> f64 {
+        self.most.min(self.least.max(level * self.weight))
+    }
+}
+
+/// Divides a capacity: everybody has their guarantee, or more if all get as much for their weight, and no more than the most.
+pub(crate) fn divide(demands: &[Demand], capacity: f64) -> Vec<f64> {
+    let all = |level: f64| demands.iter().map(|demand| demand.at(level)).sum::<f64>();
+    let weights = demands.iter().map(|demand| demand.weight).fold(f64::INFINITY, f64::min);
+    let (mut low, mut high) = (0.0, capacity / weights);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if all(middle) > capacity { high = middle } else { low = middle }
+    }
+    demands.iter().map(|demand| demand.at(high)).collect()
+}
