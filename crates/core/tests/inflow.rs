@@ -25,6 +25,9 @@ type Demand = (u32, f64);
 /// The tenant of each flow, if it has one, and the weight of tenant t: t + 1.
 type Tenants<'a> = &'a [Option<u32>];
 
+/// Tenants that may be in a test.
+const TENANTS: u32 = 3;
+
 fn tenant_weight(tenant: u32) -> u32 {
     tenant + 1
 }
@@ -189,33 +192,17 @@ fn fair(flows: &[Demand], worker: f64) -> Vec<f64> {
     due::divide(&demands, worker)
 }
 
-/// The same on two levels: among tenants and flows without one, and in each tenant. Senders and receivers of a tenant are two
-/// groups.
-fn fair_among_tenants(flows: &[(Demand, Option<(usize, u32)>)], worker: f64) -> Vec<f64> {
-    let mut groups: Vec<Option<(usize, u32)>> = Vec::new();
-    let mut members: Vec<Vec<usize>> = Vec::new();
-    for (flow, (_, tenant)) in flows.iter().enumerate() {
-        match groups.iter().position(|group| group.is_some() && group == tenant) {
-            Some(group) => members[group].push(flow),
-            None => {
-                groups.push(*tenant);
-                members.push(vec![flow]);
-            }
-        }
-    }
-    let demand = |group: usize| match groups[group] {
-        Some((_, tenant)) => (tenant_weight(tenant), members[group].iter().map(|flow| flows[*flow].0.1).sum()),
-        None => flows[members[group][0]].0,
-    };
-    let demands: Vec<Demand> = (0..groups.len()).map(demand).collect();
-    let mut shares = vec![0.0; flows.len()];
-    for (members, part) in members.iter().zip(fair(&demands, worker)) {
-        let own: Vec<Demand> = members.iter().map(|flow| flows[*flow].0).collect();
-        for (flow, share) in members.iter().zip(fair(&own, part)) {
-            shares[*flow] = share;
-        }
-    }
-    shares
+/// The same with tenants. What a tenant's guests send and what they receive are two groups.
+fn fair_among_tenants(flows: &[Demand], whose: &[Option<usize>], worker: f64) -> Vec<f64> {
+    let demands: Vec<_> = flows.iter().map(|(weight, wants)| due::Demand::of(*weight, *wants)).collect();
+    let tenant = |group: usize| due::Demand::of(tenant_weight(group as u32 % TENANTS), f64::INFINITY);
+    let tenants: Vec<_> = (0..2 * TENANTS as usize).map(tenant).collect();
+    due::divide_among(&demands, &tenants, whose, worker)
+}
+
+/// The group of a tenant's flows in a direction.
+fn group(direction: usize, tenant: Option<u32>) -> Option<usize> {
+    tenant.map(|tenant| (tenant + TENANTS * direction as u32) as usize)
 }
 
 /// Ten guests of a tenant are flooded, and a guest without one sends.
@@ -298,35 +285,32 @@ proptest! {
     fn all_flows_of_tenants_share_the_worker(
         senders in flows(2.0),
         receivers in flows(1.0),
-        tenants in proptest::collection::vec(proptest::option::of(0u32..3), 10),
+        tenants in proptest::collection::vec(proptest::option::of(0..TENANTS), 10),
     ) {
         let of = [&tenants[..senders.len()], &tenants[5..5 + receivers.len()]];
         let mut worker = Worker::with_tenants(&senders, &receivers, of);
         let [sent, received] = worker.shares();
         let used: f64 = sent.iter().chain(&received).sum();
-        let of_direction = |direction: usize| {
-            let flows = [&senders, &receivers][direction].iter().copied();
-            flows.zip(of[direction].iter().map(move |tenant| tenant.map(|tenant| (direction, tenant))))
-        };
-        let flows: Vec<(Demand, Option<(usize, u32)>)> = of_direction(0).chain(of_direction(1)).collect();
-        let due = fair_among_tenants(&flows, used);
+        let flows: Vec<Demand> = senders.iter().chain(&receivers).copied().collect();
+        let whose = |direction: usize| of[direction].iter().map(move |tenant| group(direction, *tenant));
+        let due = fair_among_tenants(&flows, &whose(0).chain(whose(1)).collect::<Vec<_>>(), used);
         for ((due, found), flow) in due.iter().zip(sent.iter().chain(&received)).zip(&flows) {
-            prop_assert!((found - due).abs() < 0.03, "{flow:?} got {found}, not {due}: {flows:?}, {sent:?}, {received:?}");
+            prop_assert!((found - due).abs() < 0.03, "{flow:?} got {found}, not {due}: {flows:?}, {of:?}, {sent:?}, {received:?}");
         }
     }
 
     /// However often rings run empty: also a sender that wants a little more than its part gets no more than that.
     #[test]
-    fn senders_get_their_parts_exactly(senders in flows(2.0), tenants in proptest::collection::vec(proptest::option::of(0u32..3), 5)) {
+    fn senders_get_their_parts_exactly(senders in flows(2.0), tenants in proptest::collection::vec(proptest::option::of(0..TENANTS), 5)) {
         let [sent, _] = Worker::new(&senders, &[]).shares();
         for ((due, found), demand) in fair(&senders, sent.iter().sum()).iter().zip(&sent).zip(&senders) {
             prop_assert!((found - due).abs() < 0.005, "{demand:?} got {found}, not {due}: {senders:?}, {sent:?}");
         }
         let of = &tenants[..senders.len()];
         let [sent, _] = Worker::with_tenants(&senders, &[], [of, &[]]).shares();
-        let flows: Vec<_> = senders.iter().zip(of).map(|(sender, tenant)| (*sender, tenant.map(|tenant| (0, tenant)))).collect();
-        for ((due, found), flow) in fair_among_tenants(&flows, sent.iter().sum()).iter().zip(&sent).zip(&flows) {
-            prop_assert!((found - due).abs() < 0.005, "{flow:?} got {found}, not {due}: {flows:?}, {sent:?}");
+        let whose: Vec<_> = of.iter().map(|tenant| group(0, *tenant)).collect();
+        for ((due, found), flow) in fair_among_tenants(&senders, &whose, sent.iter().sum()).iter().zip(&sent).zip(&senders) {
+            prop_assert!((found - due).abs() < 0.005, "{flow:?} got {found}, not {due}: {senders:?}, {of:?}, {sent:?}");
         }
     }
 

@@ -5,7 +5,8 @@
 //! hierarchical generalized processor sharing (Bennett and Zhang, "Hierarchical Packet Fair Queueing Algorithms", SIGCOMM 1996).
 //!
 //! A service that waits (for room at the uplink) is charged when it has ended. Meanwhile its tenant is back in its place on the
-//! link, so that the tenant's other ports are served.
+//! link, so that the tenant's other ports are served. If there are none, the tenant is in service on the link, too: like a port
+//! that is, it remains a member of the fluid.
 //!
 //! # Bound
 //! A tenant is at most 1.25 L ahead of the fluid and 3.25 L behind it, as a port of [`Fair`] is. A port of weight w, of W in its
@@ -42,6 +43,8 @@ struct Group {
     /// Number of active ports, and of those in service.
     active: usize,
     serving: usize,
+    /// All its active ports are in service: so is it on the link, though no port of it is offered.
+    is_out: bool,
 }
 
 impl Group {
@@ -63,12 +66,14 @@ impl Group {
     }
 }
 
-/// A port's tenant, its number there, and whether it is active.
+/// A port's tenant, its number there, whether it is active, and whether its tenant was owed the service that it is in and that was not
+/// charged at once.
 #[derive(Clone, Copy, Default)]
 struct Place {
     tenant: Option<TenantId>,
     number: PortId,
     active: bool,
+    is_owed: bool,
 }
 
 fn of_port(port: PortId) -> PortId {
@@ -121,6 +126,16 @@ impl Tenants {
     fn put_back(&mut self, now: Nanos) {
         let Some(port) = self.offered.take() else { return };
         if let Some((tenant, _)) = self.member(port) {
+            self.places[port.index()].is_owed = self.link.is_owed(of_tenant(tenant));
+            self.link.defer(of_tenant(tenant), now);
+        }
+    }
+
+    /// Lets a tenant with a port that can be served be chosen.
+    fn enter(&mut self, tenant: TenantId, now: Nanos) {
+        self.held.remove(tenant.0);
+        self.link.activate(of_tenant(tenant), now);
+        if self.group(tenant).is_some_and(|group| std::mem::take(&mut group.is_out)) {
             self.link.defer(of_tenant(tenant), now);
         }
     }
@@ -141,10 +156,12 @@ impl Tenants {
                 self.link.charge(of_tenant(tenant), Cost::default(), After::Blocked, now);
                 None
             }
+            Next::Idle if group.serving > 0 => {
+                group.is_out = true;
+                None
+            }
             Next::Idle => {
-                // It keeps its place if it is only because its active ports are all in service.
-                let after = if group.serving > 0 { After::Blocked } else { After::Empty };
-                self.link.charge(of_tenant(tenant), Cost::default(), after, now);
+                self.link.charge(of_tenant(tenant), Cost::default(), After::Empty, now);
                 None
             }
         }
@@ -165,6 +182,7 @@ impl Scheduler for Tenants {
             free: Vec::new(),
             active: 0,
             serving: 0,
+            is_out: false,
         });
         self.link.configure(of_tenant(tenant), share, now);
     }
@@ -186,7 +204,7 @@ impl Scheduler for Tenants {
             && let Some(group) = self.group(tenant)
         {
             let number = group.add(port);
-            self.places[port.index()] = Place { tenant: Some(tenant), number, active: false };
+            self.places[port.index()] = Place { tenant: Some(tenant), number, ..Place::default() };
         }
     }
 
@@ -213,11 +231,12 @@ impl Scheduler for Tenants {
         group.ports.remove(number);
         group.free.push(number.0);
         let after = if is_served { group.end_service(After::Empty) } else { After::Empty };
+        let was_last = group.serving == 0 && std::mem::take(&mut group.is_out);
         // Perhaps no other port is above its `max_rate`.
         if self.held.remove(tenant.0) {
             self.link.activate(of_tenant(tenant), Nanos(0));
         }
-        if is_offered {
+        if is_offered || was_last {
             self.link.charge(of_tenant(tenant), Cost::default(), after, Nanos(0));
         }
     }
@@ -227,8 +246,7 @@ impl Scheduler for Tenants {
         let Some((tenant, number)) = self.member(port) else { return self.link.activate(of_port(port), now) };
         let Some(group) = self.group(tenant) else { return };
         group.ports.activate(number, now);
-        self.held.remove(tenant.0);
-        self.link.activate(of_tenant(tenant), now);
+        self.enter(tenant, now);
     }
 
     fn next(&mut self, now: Nanos) -> Next {
@@ -274,10 +292,11 @@ impl Scheduler for Tenants {
         }
         let Some(group) = self.group(tenant) else { return };
         let after = group.end_service(after);
+        group.is_out = false;
         if self.offered.take_if(|offered| *offered == port).is_none() {
             self.put_back(now);
             self.held.remove(tenant.0);
-            self.link.recall(of_tenant(tenant), now);
+            self.link.recall(of_tenant(tenant), self.places[port.index()].is_owed, now);
         }
         self.link.charge_time(of_tenant(tenant), &cost, nanos, after, now);
     }
@@ -287,11 +306,9 @@ impl Scheduler for Tenants {
         let Some(group) = self.group(tenant).filter(|group| group.ports.serves(number)) else { return };
         group.serving -= 1;
         group.ports.defer(number, now);
-        self.held.remove(tenant.0);
         if self.offered.take_if(|offered| *offered == port).is_some() {
             self.link.defer(of_tenant(tenant), now);
-        } else {
-            self.link.activate(of_tenant(tenant), now);
         }
+        self.enter(tenant, now);
     }
 }

@@ -30,3 +30,22 @@ pub(crate) fn divide(demands: &[Demand], capacity: f64) -> Vec<f64> {
     }
     demands.iter().map(|demand| demand.at(high)).collect()
 }
+
+/// Divides a capacity on two levels: among tenants and those without one, and then in each tenant. `whose` is the tenant of each.
+pub(crate) fn divide_among(demands: &[Demand], tenants: &[Demand], whose: &[Option<usize>], capacity: f64) -> Vec<f64> {
+    let members = |tenant| (0..demands.len()).filter(move |member| whose[*member] == Some(tenant));
+    let mut groups: Vec<(Demand, Vec<usize>)> = Vec::new();
+    for (tenant, demand) in tenants.iter().enumerate() {
+        let wants = members(tenant).map(|member| demands[member].most).sum();
+        groups.push((Demand { most: demand.most.min(wants), ..*demand }, members(tenant).collect()));
+    }
+    let alone = (0..demands.len()).filter(|member| whose[*member].is_none());
+    groups.extend(alone.map(|member| (demands[member], vec![member])));
+    let parts = divide(&groups.iter().map(|(demand, _)| *demand).collect::<Vec<_>>(), capacity);
+    let mut due = vec![0.0; demands.len()];
+    for (part, (_, members)) in parts.into_iter().zip(&groups) {
+        let own: Vec<Demand> = members.iter().map(|member| demands[*member]).collect();
+        members.iter().zip(divide(&own, part)).for_each(|(member, gets)| due[*member] = gets);
+    }
+    due
+}

@@ -1,6 +1,6 @@
 //! What each port gets of a link in the long run while rings run empty and fill again: by weights, guarantees, limits and wants.
 
-use crate::due::{Demand, divide};
+use crate::due::{Demand, divide_among};
 use crate::sim::{IDLE_TIMEOUT, LINK, Load, Sim, Step, cases};
 use fairlane_core::sched::{Scheduler, Share, build_for_tenants};
 use fairlane_core::time::{Nanos, SECOND};
@@ -31,26 +31,6 @@ fn rate(part: f64) -> u64 {
 fn demand(share: &Share, wants: f64) -> Demand {
     let most = share.max_rate.map_or(wants, |limit| wants.min(part(limit)));
     Demand { weight: share.weight.into(), least: part(share.min_rate), most }
-}
-
-/// What each guest is due of the link, given its tenant.
-fn due(guests: &[Guest], tenants: &[Share], whose: &[Option<u32>]) -> Vec<f64> {
-    let demands: Vec<Demand> = guests.iter().map(|guest| demand(&guest.share, guest.wants)).collect();
-    let own = |tenant| (0..guests.len()).filter(move |guest| whose[*guest] == Some(tenant));
-    let mut groups: Vec<(Demand, Vec<usize>)> = Vec::new();
-    for (tenant, share) in tenants.iter().enumerate() {
-        let own: Vec<usize> = own(tenant as u32).collect();
-        groups.push((demand(share, own.iter().map(|guest| demands[*guest].most).sum()), own));
-    }
-    let alone = (0..guests.len()).filter(|guest| whose[*guest].is_none());
-    groups.extend(alone.map(|guest| (demands[guest], vec![guest])));
-    let parts = divide(&groups.iter().map(|(demand, _)| *demand).collect::<Vec<_>>(), 1.0);
-    let mut due = vec![0.0; guests.len()];
-    for (part, (_, own)) in parts.into_iter().zip(&groups) {
-        let demands: Vec<Demand> = own.iter().map(|guest| demands[*guest]).collect();
-        own.iter().zip(divide(&demands, part)).for_each(|(guest, gets)| due[*guest] = gets);
-    }
-    due
 }
 
 /// The part of the link that each guest gets in two seconds, after one.
@@ -105,7 +85,7 @@ proptest! {
     fn ports_and_tenants_get_what_they_are_due(
         mut guests in guests(),
         tenants in prop::collection::vec(shares(0.01..0.15, 0.3..0.8), 2),
-        whose in prop::collection::vec(prop::option::of(0u32..2), 5),
+        whose in prop::collection::vec(prop::option::of(0usize..2), 5),
     ) {
         let mut sim = Sim { scheduler: build_for_tenants(Some(LINK), IDLE_TIMEOUT), ..Sim::fair() };
         for (tenant, share) in tenants.iter().enumerate() {
@@ -116,10 +96,12 @@ proptest! {
                 // A guarantee of a tenant's guest must fit the tenant's.
                 guest.share.min_rate = 0;
             }
-            sim.scheduler.assign(PortId(port as u32), whose[port].map(TenantId));
+            sim.scheduler.assign(PortId(port as u32), whose[port].map(|tenant| TenantId(tenant as u32)));
             sim.add(guest.share, Load::Finite(VecDeque::new()));
         }
-        let (due, found) = (due(&guests, &tenants, &whose), measured(sim, &guests));
+        let tenants: Vec<Demand> = tenants.iter().map(|share| demand(share, f64::INFINITY)).collect();
+        let demands: Vec<Demand> = guests.iter().map(|guest| demand(&guest.share, guest.wants)).collect();
+        let (due, found) = (divide_among(&demands, &tenants, &whose, 1.0), measured(sim, &guests));
         let near = found.iter().zip(&due).all(|(found, due)| (found - due).abs() < TOLERANCE);
         prop_assert!(near, "{found:.4?}, not {due:.4?}");
     }

@@ -184,3 +184,27 @@ fn a_service_that_is_charged_late_delays_no_other_of_its_tenant_and_is_charged_i
     }
     assert!(u64::abs_diff(got[0] + got[1], got[2]) <= MOST, "{got:?}");
 }
+
+/// While the uplink is full, every port is offered: the first has sent something and waits, all others return to their places.
+#[test]
+fn services_that_wait_change_no_share() {
+    let guaranteed = Share { min_rate: LINK / 5, ..share(1) };
+    let mut sim = sim(&[share(8), share(4), guaranteed]);
+    for tenant in [Some(0), Some(1), Some(2)] {
+        add(&mut sim, tenant, share(1), endless(1_514));
+    }
+    let (scheduler, mut now, mut got) = (&mut sim.scheduler, Nanos(0), [0u64; 3]);
+    for _ in 0..20_000 {
+        let mut offered = Vec::new();
+        while let Next::Serve(port, _) = scheduler.next(now) {
+            offered.push(port);
+        }
+        now += Nanos(15_140 * 8 * SECOND / LINK);
+        offered[1..].iter().rev().for_each(|port| scheduler.defer(*port, now));
+        got[offered[0].index()] += 15_140;
+        let cost = Cost { bytes: 15_140, uplink_bytes: 15_140, ..Cost::default() };
+        scheduler.charge(offered[0], cost, After::Backlogged, now);
+    }
+    let all: u64 = got.iter().sum();
+    assert_near(&got.map(|got| got as f64 / all as f64), &[0.8 * 2.0 / 3.0, 0.8 / 3.0, 0.2]);
+}

@@ -1,7 +1,7 @@
 //! What each guest gets of a link, in either direction, and of a worker, by all of the engine: what policy divides among those that want
 //! it.
 
-use crate::due::{Demand, divide};
+use crate::due::{Demand, divide, divide_among};
 use crate::support::{run, scenario, traffic};
 use fairlane_core::time::Nanos;
 use fairlane_sim::scenario::{Place, Scenario, Source, Work};
@@ -39,13 +39,17 @@ impl Guest {
         if self.is_even { Source::Constant { rate } } else { Source::Poisson { rate } }
     }
 
-    fn demand(&self) -> Demand {
-        let most = self.most.map_or(self.wants as f64, |most| f64::from(most).min(self.wants as f64));
+    /// What those with this policy demand if they want so much together.
+    fn demand(&self, wants: f64) -> Demand {
+        let most = self.most.map_or(wants, |most| wants.min(most.into()));
         Demand { weight: self.weight.into(), least: self.least.unwrap_or(0).into(), most }
     }
 }
 
-fn guests(wants: std::ops::Range<u64>) -> impl Strategy<Value = Vec<Guest>> {
+fn guests_of(
+    number: impl Into<prop::collection::SizeRange>,
+    wants: std::ops::Range<u64>,
+) -> impl Strategy<Value = Vec<Guest>> {
     let guest = (1u32..10, prop::option::of(1u32..15), prop::option::of(2u32..80), wants, any::<bool>(), 300u32..1514);
     let guest = guest.prop_map(|(weight, least, most, wants, is_even, frame)| Guest {
         weight,
@@ -55,12 +59,16 @@ fn guests(wants: std::ops::Range<u64>) -> impl Strategy<Value = Vec<Guest>> {
         is_even,
         frame,
     });
-    prop::collection::vec(guest, 1..6)
+    prop::collection::vec(guest, number)
+}
+
+fn guests(wants: std::ops::Range<u64>) -> impl Strategy<Value = Vec<Guest>> {
+    guests_of(1..6, wants)
 }
 
 /// Two seconds, after one, of guests with these keys and sources.
 fn measured(scenario: &mut Scenario) -> Vec<f64> {
-    (scenario.seconds, scenario.settle) = (3.0, Nanos::from_millis(1000));
+    (scenario.seconds, scenario.settle) = (5.0, Nanos::from_millis(3000));
     let outcome = run(scenario);
     outcome.flows.iter().map(|flows| flows.iter().sum::<u64>() as f64 * 8e-6 / outcome.seconds).collect()
 }
@@ -74,9 +82,23 @@ fn check(found: &[f64], due: &[f64], whole: f64) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
+    /// Some are of two tenants, which have shares of their own.
     #[test]
-    fn guests_get_what_they_are_due_of_the_link(guests in guests(1..150), receives: bool) {
-        let keys: Vec<String> = guests.iter().map(|guest| guest.keys(if receives { "rx_" } else { "" })).collect();
+    fn guests_get_what_they_are_due_of_the_link(
+        mut guests in guests(1..150),
+        tenants in guests_of(2, 1..2),
+        whose in prop::collection::vec(prop::option::of(0usize..2), 5),
+        receives: bool,
+    ) {
+        let way = if receives { "rx_" } else { "" };
+        let mut keys = Vec::new();
+        for (guest, tenant) in guests.iter_mut().zip(&whose) {
+            // A guarantee of a tenant's guest must fit the tenant's.
+            guest.least = guest.least.filter(|_| tenant.is_none());
+            keys.push(guest.keys(way) + &tenant.map_or(String::new(), |tenant| format!("tenant = \"t{tenant}\"\n")));
+        }
+        let table = |(index, tenant): (usize, &Guest)| format!("[[tenant]]\nname = \"t{index}\"\n") + &tenant.keys(way);
+        keys.last_mut().expect("there is a guest").extend(tenants.iter().enumerate().map(table));
         let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
         if receives {
             scenario.hosts[0].link.rx_rate = Some((LINK * 1e6) as u64);
@@ -88,8 +110,9 @@ proptest! {
             traffic.frame = guest.frame;
             scenario.traffic.push(traffic);
         }
-        let due = divide(&guests.iter().map(Guest::demand).collect::<Vec<_>>(), LINK);
-        check(&measured(&mut scenario), &due, LINK)?;
+        let demands: Vec<Demand> = guests.iter().map(|guest| guest.demand(guest.wants as f64)).collect();
+        let tenants: Vec<Demand> = tenants.iter().map(|tenant| tenant.demand(f64::INFINITY)).collect();
+        check(&measured(&mut scenario), &divide_among(&demands, &tenants, &whose, LINK), LINK)?;
     }
 
     /// A worker that needs 10 us for a frame, so some 1,200 Mbit/s, and senders whose rings it empties again and again.

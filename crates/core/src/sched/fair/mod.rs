@@ -128,9 +128,14 @@ impl Fair {
         self.state(port).is_served()
     }
 
-    /// Takes a port out of turn, to be charged for an earlier service.
+    /// Whether a port is in service because its guarantee owed it that.
+    pub(super) fn is_owed(&self, port: PortId) -> bool {
+        self.state(port) == State::ServingOwed
+    }
+
+    /// Takes a port out of turn, to be charged for an earlier service, which was owed or not.
     #[cold]
-    pub(super) fn recall(&mut self, port: PortId, now: Nanos) {
+    pub(super) fn recall(&mut self, port: PortId, is_owed: bool, now: Nanos) {
         self.activate(port, now);
         if self.state(port) == State::Held {
             self.throttle.unhold(port.0);
@@ -138,7 +143,7 @@ impl Fair {
         }
         self.guarantee.leave(port.0);
         self.queue.take(port.0);
-        self.set(port.0, State::Serving);
+        self.set(port.0, if is_owed { State::ServingOwed } else { State::Serving });
     }
 
     /// [`Scheduler::charge`] for a cost whose [dominant](Fair::dominant) time is known.
