@@ -9,7 +9,7 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// Without a guarantee.
+    /// Of one without a guarantee.
     pub(crate) fn of(weight: u32, wants: f64) -> Demand {
         Demand { weight: weight.into(), least: 0.0, most: wants }
     }

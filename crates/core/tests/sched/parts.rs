@@ -2,7 +2,7 @@
 
 use crate::due::{Demand, divide_among};
 use crate::sim::{IDLE_TIMEOUT, LINK, Load, Sim, Step, cases};
-use fairlane_core::sched::{Scheduler, Share, build_for_tenants};
+use fairlane_core::sched::{Share, build_for_tenants};
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_core::{PortId, TenantId};
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn rate(part: f64) -> u64 {
 /// What those with a share demand, who want so much together.
 fn demand(share: &Share, wants: f64) -> Demand {
     let most = share.max_rate.map_or(wants, |limit| wants.min(part(limit)));
-    Demand { weight: share.weight.into(), least: part(share.min_rate), most }
+    Demand { least: part(share.min_rate), ..Demand::of(share.weight, most) }
 }
 
 /// The part of the link that each guest gets in two seconds, after one.

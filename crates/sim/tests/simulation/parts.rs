@@ -42,7 +42,7 @@ impl Guest {
     /// What those with this policy demand if they want so much together.
     fn demand(&self, wants: f64) -> Demand {
         let most = self.most.map_or(wants, |most| wants.min(most.into()));
-        Demand { weight: self.weight.into(), least: self.least.unwrap_or(0).into(), most }
+        Demand { least: self.least.unwrap_or(0).into(), ..Demand::of(self.weight, most) }
     }
 }
 
