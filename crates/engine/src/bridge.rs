@@ -297,6 +297,7 @@ impl Bridge {
             let mut sending = Sending {
                 from: *from,
                 name: &sender.name,
+                weight: sender.share.weight,
                 batch,
                 judged_by_ip,
                 now,

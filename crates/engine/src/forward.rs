@@ -18,8 +18,9 @@ pub const UPLINK: PortId = PortId(0);
 /// A batch to forward.
 pub(crate) struct Sending<'a> {
     pub from: PortId,
-    /// Its sender's name.
+    /// Its sender's name and weight.
     pub name: &'a str,
+    pub weight: u32,
     pub batch: Batch<'a>,
     /// Whether the sender is pinned to IP addresses, so that frames with equal Ethernet headers may differ.
     pub judged_by_ip: bool,
@@ -339,10 +340,12 @@ impl PortEntry {
 
     /// Queues the frames before `end`, and drops those that the queue does not admit.
     fn enqueue(&mut self, sending: &mut Sending<'_>, end: usize, receivers: &mut Receivers) {
-        let from = (sending.from, sending.from == UPLINK);
+        let (bound, own) = (self.receive.queue, self.receive.share.weight);
+        // Senders outside have the weight of their receiver.
+        let from = (sending.from, if sending.from == UPLINK { own } else { sending.weight });
         for frame in sending.done..end {
             let bytes = sending.batch.bytes(frame);
-            if !receivers.pool.admits(&self.queue, bytes, self.receive.queue, self.receive.share.weight) {
+            if !receivers.pool.admits(&self.queue, bytes, bound, own) || !self.queue.admits(from, bytes, bound) {
                 self.lose(1, DropReason::RxQueueFull);
             } else if !self.queue.push(&mut receivers.pool, from, &sending.batch, frame, sending.now) {
                 sending.lose(1, DropReason::Malformed);

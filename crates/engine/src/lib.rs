@@ -28,6 +28,7 @@ pub mod predecessor;
 pub mod reading;
 mod receivers;
 mod rx_queue;
+mod senders;
 pub mod snapshot;
 mod starter;
 mod waiters;

@@ -198,7 +198,7 @@ impl Fabric {
     fn waits_for_pace(&mut self, port: PortId, now: Nanos) -> Option<Nanos> {
         let open = self.receivers.pace.closed_until(now)?;
         let next = self.entries[port.index()].as_deref()?.queue.front()?;
-        next.from_uplink.then_some(open)
+        next.is_from_uplink().then_some(open)
     }
 
     /// Delivers queued frames into one guest's ring.
@@ -226,7 +226,7 @@ impl Fabric {
                 cost.frames += 1;
                 cost.bytes += bytes;
                 cost.segments += frame.offload.segments(bytes);
-                cost.uplink_bytes += if frame.from_uplink { bytes } else { 0 };
+                cost.uplink_bytes += if frame.is_from_uplink() { bytes } else { 0 };
                 budget.bytes = budget.bytes.saturating_sub(bytes);
                 let waited = now.since(frame.since);
                 entry.rx_waiting.record(waited);

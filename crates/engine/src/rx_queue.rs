@@ -3,6 +3,8 @@
 //! A frame is copied here from its sender's ring, so that neither the sender nor the uplink waits for a guest that waits for its
 //! CPU. It is copied into the guest's ring when that has room. Frames are stored in chunks, each frame in one chunk.
 
+use crate::forward::UPLINK;
+use crate::senders::Senders;
 use fairlane_core::PortId;
 use fairlane_core::codel::{Codel, Running, Verdict};
 use fairlane_core::packet::{Offload, ecn};
@@ -32,8 +34,7 @@ pub(crate) struct RxQueue {
     start: usize,
     /// Bytes charged for its frames.
     charged: u64,
-    /// The sender of all its frames, if it is the same.
-    owner: Option<PortId>,
+    senders: Senders,
     codel: Codel,
     /// Time while the guest takes frames.
     running: Running,
@@ -61,8 +62,14 @@ pub(crate) struct Queued {
     pub since: Nanos,
     /// The same on the queue's own clock.
     stamp: Nanos,
+    sender: PortId,
+}
+
+impl Queued {
     /// Whether it came from the uplink.
-    pub from_uplink: bool,
+    pub(crate) fn is_from_uplink(&self) -> bool {
+        self.sender == UPLINK
+    }
 }
 
 impl RxQueue {
@@ -89,15 +96,21 @@ impl RxQueue {
 
     /// Whether it has frames, and every one is from this sender.
     pub(crate) fn is_of(&self, sender: PortId) -> bool {
-        !self.frames.is_empty() && self.owner == Some(sender)
+        self.senders.only() == Some(sender)
     }
 
-    /// Appends a copy of a frame that the pool [admits](RxPool::admits). Returns false if its bytes in the sender's memory can no
+    /// Whether a frame of `bytes` of a sender with this weight leaves others their part of the queue, which is limited to `bound`
+    /// bytes.
+    pub(crate) fn admits(&self, (sender, weight): (PortId, u32), bytes: u64, bound: u64) -> bool {
+        self.senders.admits(sender, weight, cost(bytes), self.charged, bound)
+    }
+
+    /// Appends a copy of a frame of a sender with this weight that the pool and the queue admit. Returns false if its bytes in the sender's memory can no
     /// longer be read.
     pub(crate) fn push(
         &mut self,
         pool: &mut RxPool,
-        from: (PortId, bool),
+        (sender, weight): (PortId, u32),
         batch: &Batch<'_>,
         frame: usize,
         now: Nanos,
@@ -113,10 +126,9 @@ impl RxQueue {
             return false;
         }
         let len = (chunk.len() - before) as u32;
-        let (sender, from_uplink) = from;
-        self.owner = if self.frames.is_empty() { Some(sender) } else { self.owner.filter(|owner| *owner == sender) };
+        self.senders.add(sender, weight, cost(len.into()));
         let stamp = self.running.at(now);
-        self.frames.push_back(Queued { len, offload: batch.offload(frame), since: now, stamp, from_uplink });
+        self.frames.push_back(Queued { len, offload: batch.offload(frame), since: now, stamp, sender });
         self.unjudged += u64::from(len);
         self.charged += cost(len.into());
         pool.used += cost(len.into());
@@ -195,6 +207,7 @@ impl RxQueue {
             self.unjudged -= u64::from(frame.len);
         }
         self.charged -= cost(frame.len.into());
+        self.senders.remove(frame.sender, cost(frame.len.into()));
         pool.used -= cost(frame.len.into());
         // If the frame did not fit into the previous chunk, it is the first of the next one.
         if self.chunks.front().is_some_and(|chunk| self.start == chunk.len()) {

@@ -145,14 +145,15 @@ fn vif(dom0: &Agent, guest: Node) -> Result<Option<VifState>, Error> {
     Ok(shown.vifs.into_iter().find(|vif| vif.name == name))
 }
 
+/// Waits until something is so, for at most a minute: after a guest was away for ten seconds, its sender's TCP tries again as late.
 fn await_that(what: &str, is: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {
-    for _ in 0..50 {
+    for _ in 0..300 {
         if is()? {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(200));
     }
-    panic!("not within 10 s: {what}");
+    panic!("not within a minute: {what}");
 }
 
 /// Pings a guest from the external machine until it replies, for as long as a guest may take to boot.

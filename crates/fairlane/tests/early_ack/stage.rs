@@ -10,7 +10,8 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 const POLICY: &str = r#"control = "DIR/control.sock"
 [[link]]
@@ -93,13 +94,21 @@ impl Stage {
         // A guest that is paused during its handshake never has data.
         let is_open = |flow: &Value| flow["state"] != "opening";
         self.until("a transfer to start", |stage| stage.backend.flows().iter().any(is_open));
-        self.guest.pause(true);
-        let mut owed = 0;
-        self.until("the largest amount of owed data", |stage| {
-            let before = std::mem::replace(&mut owed, stage.backend.owed());
-            owed > 0 && owed == before
-        });
-        owed
+        for _ in 0..20 {
+            self.guest.pause(true);
+            let mut owed = 0;
+            for _ in 0..100 {
+                thread::sleep(Duration::from_millis(10));
+                let before = std::mem::replace(&mut owed, self.backend.owed());
+                if owed > 0 && owed == before {
+                    return owed;
+                }
+            }
+            // Its window may happen to be closed: nothing more can be owed.
+            self.guest.pause(false);
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("of 20 pauses none left data owed");
     }
 
     /// Waits until a condition holds, as [`wait_for`].
