@@ -105,8 +105,8 @@ impl RxQueue {
         self.senders.admits(sender, weight, cost(bytes), self.charged, bound)
     }
 
-    /// Appends a copy of a frame of a sender with this weight that the pool and the queue admit. Returns false if its bytes in the sender's memory can no
-    /// longer be read.
+    /// Appends a copy of a frame of a sender with this weight, which the pool and the queue admit. Returns false if its bytes in
+    /// the sender's memory can no longer be read.
     pub(crate) fn push(
         &mut self,
         pool: &mut RxPool,

@@ -3,7 +3,7 @@
 //! A queue's frames leave it in their order, so what a sender gets of its guest's ring is its part of the queue. A sender alone may use
 //! all of it. Of several, each may have so many times as much as is free, by its weight (Choudhury and Hahne, "Dynamic Queue Length
 //! Thresholds for Shared-Memory Packet Switches", IEEE/ACM ToN 1998): those who want more than their part share what others leave by
-//! weight, and there is room for who comes next.
+//! weight, and there is room for who comes next. Whatever its weight, a sender may have one frame.
 
 use fairlane_core::PortId;
 
@@ -32,7 +32,7 @@ impl Senders {
         if let [Held { sender, .. }] = self.held[..] { Some(sender) } else { None }
     }
 
-    /// Whether a sender of this weight may have `bytes` more in a queue of `bound` bytes, of which so many are used.
+    /// Whether a sender of this weight may have `bytes` more in a queue with room for them, of whose `bound` bytes so many are used.
     pub(crate) fn admits(&self, sender: PortId, weight: u32, bytes: u64, used: u64, bound: u64) -> bool {
         let (own, weights) = match self.find(sender) {
             Ok(index) => (self.held[index].bytes, self.weights),
@@ -40,7 +40,7 @@ impl Senders {
         };
         let free = bound.saturating_sub(used);
         let most = u128::from(TIMES * free) * u128::from(weight);
-        bytes <= free && (own == used || u128::from(own + bytes) * u128::from(weights) <= most)
+        own == 0 || own == used || u128::from(own + bytes) * u128::from(weights) <= most
     }
 
     /// Adds a frame of a sender.
@@ -79,10 +79,20 @@ mod tests {
     fn a_lone_sender_may_use_all() {
         let mut senders = Senders::default();
         senders.add(PortId(1), 7, 900);
-        assert!(senders.admits(PortId(1), 7, 100, 900, 1000) && !senders.admits(PortId(1), 7, 101, 900, 1000));
+        assert!(senders.admits(PortId(1), 7, 100, 900, 1000));
         assert_eq!(senders.only(), Some(PortId(1)));
-        senders.add(PortId(0), 1, 1);
+    }
+
+    #[test]
+    fn a_sender_of_little_weight_may_have_a_frame() {
+        let mut senders = Senders::default();
+        senders.add(PortId(1), 10_000, 900);
+        assert!(senders.admits(PortId(0), 1, 50, 900, 1000));
+        senders.add(PortId(0), 1, 50);
+        assert!(!senders.admits(PortId(0), 1, 50, 950, 1000) && !senders.admits(PortId(1), 10_000, 50, 950, 1000));
         assert_eq!(senders.only(), None);
+        senders.remove(PortId(1), 900);
+        assert!(senders.admits(PortId(0), 1, 900, 50, 1000));
     }
 
     proptest! {

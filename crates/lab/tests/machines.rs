@@ -94,15 +94,23 @@ fn stream(machine: &dyn Machine, from: Node, to: Node) -> Result<(), Error> {
     let receiver = machine.agent(to).start_job(Command::TcpReceive(receive))?;
     receiver.started()?;
     let to = (machine.address(to), 5001).into();
-    let run = Command::TcpSend(tcp::SendSpec { to, connections: 1, seconds: 0.3 });
-    let Outcome::Sent(sent) = machine.agent(from).run(run)? else { panic!("sent") };
-    assert!(sent.bytes > 0, "from {from}: {sent:?}");
+    let mut bytes = 0;
+    // A queue that is full from before, or a busy CPU, may cost the first segment, and it is not sent again in that time.
+    for _ in 0..5 {
+        let run = Command::TcpSend(tcp::SendSpec { to, connections: 1, seconds: 0.3 });
+        let Outcome::Sent(sent) = machine.agent(from).run(run)? else { panic!("sent") };
+        bytes = sent.bytes;
+        if bytes > 0 {
+            break;
+        }
+    }
+    assert!(bytes > 0, "from {from}");
     let Outcome::Received(received) = receiver.wait()? else { panic!("received") };
     // On a busy CPU the stream may arrive after the receiver's time.
     assert!(received.sources.len() <= 1, "from {from}: {received:?}");
     for total in &received.sources {
         assert_eq!(total.source.ip(), machine.address(from));
-        assert!(total.bytes <= sent.bytes, "from {from}: {total:?} of {sent:?}");
+        assert!(total.bytes <= bytes, "from {from}: {total:?} of {bytes} bytes");
     }
     Ok(())
 }

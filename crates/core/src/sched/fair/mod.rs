@@ -97,7 +97,7 @@ impl State {
 
 impl Fair {
     /// A scheduler without ports, for a link of `link_rate` bits a second. A port that returns within `idle_timeout`
-    /// keeps the lag it left with.
+    /// keeps what it was owed, at most one service.
     pub(super) fn new(link_rate: Option<u64>, idle_timeout: Nanos) -> Fair {
         let byte_time = link_rate.map_or(0, |rate| ((8 * SECOND) << BYTE_TIME_FRACTION) / rate.max(1));
         let most = link_time(MAX_SERVICE, byte_time).clamp(MAX_SERVICE, u64::from(u32::MAX));
