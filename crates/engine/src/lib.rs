@@ -23,6 +23,9 @@ mod forward;
 mod measured;
 mod messages;
 pub mod metrics;
+#[cfg(test)]
+#[path = "../../core/tests/due/mod.rs"]
+mod parts;
 mod ports;
 pub mod predecessor;
 pub mod reading;

@@ -73,6 +73,7 @@ impl Senders {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts::{Demand, divide};
     use proptest::prelude::*;
 
     #[test]
@@ -114,17 +115,10 @@ mod tests {
                     got[port.index()] += u64::from(step >= 50_000);
                 }
             }
-            // By water filling: whoever wants less than its part gets all it wants, and leaves the rest to the others.
-            let (mut left, mut weights) = (25_000.0, flows.iter().map(|(weight, _)| f64::from(*weight)).sum::<f64>());
-            let mut order: Vec<usize> = (0..flows.len()).collect();
-            let wants = |index: usize| 50_000.0 / flows[index].1 as f64;
-            order.sort_by(|a, b| (wants(*a) / f64::from(flows[*a].0)).total_cmp(&(wants(*b) / f64::from(flows[*b].0))));
-            for index in order {
-                let weight = f64::from(flows[index].0);
-                let due = wants(index).min(left * weight / weights);
-                prop_assert!((got[index] as f64 - due).abs() < 0.05 * 25_000.0, "{got:?}: {} is not {due}", got[index]);
-                (left, weights) = (left - due, weights - weight);
-            }
+            let demands: Vec<_> = flows.iter().map(|(weight, every)| Demand::of(*weight, 50_000.0 / *every as f64)).collect();
+            let due = divide(&demands, 25_000.0);
+            let near = got.iter().zip(&due).all(|(got, due)| (*got as f64 - due).abs() < 0.05 * 25_000.0);
+            prop_assert!(near, "{got:?}, not {due:?}");
         }
     }
 }

@@ -1,4 +1,5 @@
 //! What is due to each of some that share a capacity, by max-min fairness.
+#![allow(dead_code)] // each test program uses a part
 
 /// One of them: its weight, its guarantee, and the most it gets, by its limit or as it wants no more.
 #[derive(Clone, Copy, Debug)]

@@ -7,11 +7,6 @@
 //! (Stoica and Abdel-Wahab 1995): only ports with S <= V are eligible, and of those the port whose next service is due
 //! first (S + L / w) is chosen, L being the most that one service costs.
 //!
-//! V moves when ports join or leave; S does not, as it is what the port got. EEVDF keeps the lag instead, and moves V so
-//! that it fits. But rings run empty thousands of times a second, and what others got meanwhile, V without the port in
-//! its mean, then counted for more than it does for a member: a port that wanted a little more than its part got all of
-//! it, up to a sixth of the worker too much.
-//!
 //! To find it in constant time, ports are grouped as in QFQ (Checconi, Rizzo and Valente, "QFQ: Efficient Packet
 //! Scheduling with Tight Guarantees", IEEE/ACM ToN 2013): a group has all weights with the same sigma = 2^k >= L / w,
 //! and keeps its ports in slots of rounded S, with a bitmap to find the first. Within a group the order of S is the
@@ -29,6 +24,10 @@
 //! its S. Until then it remains a member and in its slot; it is removed when its turn comes. (Removed at once, it would
 //! lose its negative lag: ten thousand ports with one frame each would all pass before a heavy one.) Each service
 //! leaves at most one such port, so removing them costs constant time per service, too.
+//!
+//! V moves when ports join or leave; S does not, as it is what the port got. EEVDF keeps the lag instead, and moves V so
+//! that it fits. But V moves faster while it lacks the port in its mean, and rings run empty thousands of times a second:
+//! a port that wanted a little more than its part got all of it, up to a sixth of the worker too much.
 //!
 //! # Bound
 //! Among ports that stay, a service of cost C <= L keeps every lag between
