@@ -123,8 +123,16 @@ fn after_vmrun() -> Result<(), Error> {
 
 fn packets() -> Result<(), Error> {
     let experiment = Experiment::parse("short.toml", EXPERIMENT).unwrap();
-    let result = run(MachineKind::Box, &experiment)?;
-    for case in ["receive", "transmit"] {
+    let cases = ["receive", "transmit"];
+    let is_whole = |result: &ResultFile| cases.iter().all(|case| result.metrics.contains_key(&format!("{case}/total")));
+    let mut result = run(MachineKind::Box, &experiment)?;
+    for _ in 0..2 {
+        // On a computer that stands still meanwhile, no packet may pass in the time that is measured.
+        if !is_whole(&result) {
+            result = run(MachineKind::Box, &experiment)?;
+        }
+    }
+    for case in cases {
         let value = |name: &str| result.metrics[&format!("{case}/{name}")].value;
         let parts = Component::ALL.map(|component| value(component.name()));
         eprintln!("{case}: {} packets, {parts:?} of {} instructions", value("packets"), value("total"));

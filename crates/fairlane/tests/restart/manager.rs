@@ -7,9 +7,9 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recv, recvmsg};
 use nix::unistd::close;
 use std::fmt::Write;
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut, Read};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::thread::{scope, sleep};
@@ -64,6 +64,18 @@ impl Manager {
             launched.join().expect("it serves")
         });
         status
+    }
+
+    /// Whether a frontend's connection ends within 30 s. It does not while a message with it waits to be received here.
+    pub(crate) fn sees_end(&mut self, frontend: &mut UnixStream) -> io::Result<bool> {
+        frontend.set_read_timeout(Some(Duration::from_millis(10)))?;
+        for _ in 0..3000 {
+            match frontend.read(&mut [0]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.receive(),
+                read => return read.map(|bytes| bytes == 0),
+            }
+        }
+        Ok(false)
     }
 
     /// Has a successor take over while the process serves. False if it fails; the process then serves on.
