@@ -135,8 +135,7 @@ pub struct LinkState {
     /// Most bytes in all receive queues of the link together.
     #[serde(default)]
     pub rx_pool: u64,
-    /// Nanoseconds since the backend started in which its worker moved frames, or had more to
-    /// move while other threads had its core.
+    /// Nanoseconds since the backend started in which its worker moved frames, or had more to move while other threads had its core.
     #[serde(default)]
     pub busy: u64,
     /// Its uplink; none if guests reach only each other. Its `sent` counters are about frames from outside.
