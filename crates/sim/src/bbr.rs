@@ -26,6 +26,10 @@ const SAME: u32 = 3;
 const FRESH: Nanos = Nanos::from_millis(10_000);
 const EMPTY: Nanos = Nanos::from_millis(200);
 
+/// The lowest bandwidth, in segments a second: Linux's unit (2^-24 a microsecond, `BW_UNIT`). Where half of all is lost each round shows
+/// less than the one before, and without an end to that the pace would stand still.
+const LOWEST: f64 = 1e6 / (1u64 << 24) as f64;
+
 /// The most that arrives in bursts and is added to the window, in seconds (`bbr_extra_acked_max_us`).
 const AGGREGATE: f64 = 0.1;
 
@@ -145,7 +149,7 @@ impl Bbr {
 
     fn end_round(&mut self, next: u32, now: Nanos) {
         let (time, arrived) = (now.since(self.began).as_secs_f64(), (self.arrived - self.had) as f64);
-        let rate = arrived / time.max(1e-9);
+        let rate = (arrived / time.max(1e-9)).max(LOWEST);
         // A sender with too little to send shows less than the bandwidth, at times.
         if self.end > 0 && (!self.is_limited || rate >= self.rate()) {
             self.round += 1;
@@ -292,6 +296,26 @@ mod tests {
         let seen = over(2_000.0, Nanos::from_millis(20), 25.0);
         let empty = seen.iter().filter(|(window, _)| *window <= LEAST).count();
         assert!((1..=8).contains(&empty), "{seen:?}");
+    }
+
+    #[test]
+    fn a_path_that_loses_half_of_every_round_does_not_stop_it() {
+        let (mut bbr, mut now, trip) = (Bbr::new(), Nanos(0), Nanos::from_millis(1));
+        for before in 1..200 {
+            let wait = bbr.pace().map_or(0.0, |pace| 2.0 / pace);
+            assert!(wait < 120.0, "round {before}: {wait} s");
+            now = now + trip + Nanos((wait * 1e9) as u64);
+            bbr.answer(&Answer {
+                arrived: 1,
+                flew: 2,
+                trip,
+                smoothed: trip,
+                before,
+                next: before + 1,
+                is_limited: false,
+                now,
+            });
+        }
     }
 
     proptest! {
