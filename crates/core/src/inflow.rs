@@ -59,7 +59,7 @@ pub struct Inflow {
     /// unlimited.
     limit: Option<u64>,
     /// The same for receivers of each tenant.
-    tenants: Vec<Option<u64>>,
+    tenants: Vec<TenantLimit>,
     /// Whether there is any limit.
     is_limited: bool,
     senders: Flows,
@@ -75,6 +75,15 @@ pub struct Inflow {
     /// What flows want, and what tenants and flows without one want; kept for their memory.
     flows: Vec<Demand>,
     demands: Vec<(u64, u64)>,
+}
+
+/// The limit for receivers of a tenant.
+#[derive(Clone, Copy, Default)]
+struct TenantLimit {
+    /// As [`Inflow::limit`].
+    limit: Option<u64>,
+    /// How much more its limited receivers have for their weight if tenants have more for theirs, with [`FRACTION`] fraction bits.
+    gain: u64,
 }
 
 /// Whose a flow is: its guest's weight, and the guest's tenant with its weight.
@@ -258,11 +267,9 @@ impl Inflow {
         if loses || starves {
             self.divide(loses, elapsed);
         } else {
-            for limit in self.tenants.iter_mut().chain([&mut self.limit]) {
-                *limit = followed(*limit, None, elapsed);
-            }
+            self.relax();
         }
-        self.is_limited = self.tenants.iter().chain([&self.limit]).any(Option::is_some);
+        self.is_limited = self.limit.is_some() || self.tenants.iter().any(|tenant| tenant.limit.is_some());
         self.period = self.period.wrapping_add(1).max(1);
         (self.idle, self.uplink_full) = (false, false);
         let period = self.period;
@@ -270,10 +277,23 @@ impl Inflow {
         // Of many senders that want all, some are not served in every period.
         active.retain(|port| {
             let flow = &mut flows[port.index()];
-            *flow = Flow { period, owner: flow.owner, wants: flow.wants, ..Flow::default() };
-            flow.wants == Wants::All
+            let waits = flow.wants == Wants::All;
+            if waits {
+                *flow = Flow { period, owner: flow.owner, wants: flow.wants, ..Flow::default() };
+            }
+            waits
         });
         self.receivers.active.clear();
+    }
+
+    /// Raises the limits, slowly, as the load that needed them may still be there. What a tenant has more, its limited receivers share.
+    fn relax(&mut self) {
+        let more = self.limit.map(slowly);
+        self.limit = self.limit.and_then(|limit| raised(limit, slowly(limit)));
+        for TenantLimit { limit, gain } in &mut self.tenants {
+            *limit =
+                limit.and_then(|limit| raised(limit, more.map_or(slowly(limit), |more| scaled(more, *gain).max(1))));
+        }
     }
 
     /// Divides the period's time, and sets the limits.
@@ -281,9 +301,11 @@ impl Inflow {
         let uplink_full = self.uplink_full;
         let senders = self.senders.active().map(|flow| {
             let wanted = match flow.wants {
-                Wants::Nothing => flow.took,
-                Wants::All if !uplink_full && !flow.emptied => u64::MAX,
-                Wants::Limited | Wants::All => grown(flow.took),
+                Wants::Limited => grown(flow.took),
+                Wants::All if uplink_full => grown(flow.took),
+                Wants::All if !flow.emptied => u64::MAX,
+                // Its ring was empty in this period, so it got all that it wanted.
+                Wants::All | Wants::Nothing => flow.took,
             };
             Demand { owner: flow.owner, is_received: false, wanted }
         });
@@ -308,10 +330,10 @@ impl Inflow {
         // Groups are in the order of their tenants.
         let last = flows.last().and_then(|flow| flow.owner.tenant).map_or(0, |(tenant, _)| tenant.index() + 1);
         if tenants.len() < last {
-            tenants.resize(last, None);
+            tenants.resize(last, TenantLimit::default());
         }
         let mut received = groups().filter(|group| group[0].is_received && group[0].group().is_some()).peekable();
-        for (index, limit) in tenants.iter_mut().enumerate() {
+        for (index, TenantLimit { limit, gain }) in tenants.iter_mut().enumerate() {
             let is_its = |group: &&[Demand]| group[0].owner.tenant.is_some_and(|(tenant, _)| tenant.index() == index);
             let group = received.next_if(is_its).unwrap_or_default();
             // A tenant that gets all it wants has no limit.
@@ -323,13 +345,16 @@ impl Inflow {
                 level(demands, part)
             });
             *limit = followed(*limit, level, elapsed);
+            if let Some(level) = level {
+                *gain = (u64::from(weight) << FRACTION) / level.weights;
+            }
         }
     }
 
     /// The limit of a receiver.
     fn limit_of(&self, owner: Owner) -> Option<u64> {
         match owner.tenant {
-            Some((tenant, _)) => *self.tenants.get(tenant.index())?,
+            Some((tenant, _)) => self.tenants.get(tenant.index())?.limit,
             None => self.limit,
         }
     }
@@ -372,11 +397,25 @@ fn level(demands: &mut [(u64, u64)], mut time: u64) -> Option<Level> {
 /// A limit after a period.
 fn followed(limit: Option<u64>, level: Option<Level>, elapsed: Nanos) -> Option<u64> {
     let Some(Level { time, weights }) = level else {
-        // Slowly, as the load that needed the limit may still be there.
-        return limit.map(|limit| limit + limit / 32 + 1).filter(|limit| *limit < 1 << FRACTION);
+        return limit.and_then(|limit| raised(limit, slowly(limit)));
     };
     let rate = (u128::from(time) << FRACTION) / (u128::from(weights) * u128::from(elapsed.0));
     let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
     // What flows take follows the limit, so a limit that changes at once may swing.
     Some(limit.map_or(rate, |limit| limit - limit / 4 + rate / 4))
+}
+
+/// How much a limit is raised after a period in which it was not needed.
+fn slowly(limit: u64) -> u64 {
+    limit / 32 + 1
+}
+
+/// A limit that is raised so much; none if it allows all of the worker's time.
+fn raised(limit: u64, more: u64) -> Option<u64> {
+    limit.checked_add(more).filter(|limit| *limit < 1 << FRACTION)
+}
+
+/// A product with a number that has [`FRACTION`] fraction bits.
+fn scaled(value: u64, factor: u64) -> u64 {
+    u64::try_from((u128::from(value) * u128::from(factor)) >> FRACTION).unwrap_or(u64::MAX)
 }
