@@ -405,3 +405,25 @@ fn a_blocked_port_keeps_its_place_and_no_more() {
     }
     assert!(bytes[0].abs_diff(bytes[1]) <= 3 * MOST, "blocked for a thousand services, then {bytes:?}");
 }
+
+/// Fifty guests have no room for what comes for them, and meanwhile one guest is served alone. They return at once.
+#[test]
+fn those_that_return_together_are_owed_no_more_than_one_service() {
+    let mut sim = Sim::fair();
+    let own = sim.add(share(100), Load::Finite(VecDeque::new()));
+    let others: Vec<usize> = (0..50).map(|_| sim.flood(share(100), 1_500)).collect();
+    for _ in &others {
+        let Next::Serve(port, _) = sim.scheduler.next(sim.now) else { panic!("they wait") };
+        sim.scheduler.charge(port, Cost::default(), After::Blocked, sim.now);
+    }
+    for _ in 0..1000 {
+        sim.send(own, [1_500]);
+        assert!(matches!(sim.step(), Step::Served(service) if service.port == own));
+    }
+    others.iter().for_each(|other| sim.scheduler.activate(PortId(*other as u32), sim.now));
+    sim.send(own, [1_500]);
+    let began = sim.now;
+    while !matches!(sim.step(), Step::Served(service) if service.port == own) {}
+    let services = sim.now.since(began).0 as f64 / (MOST as f64 * 80.0);
+    assert!(services < 2.0, "{services}");
+}

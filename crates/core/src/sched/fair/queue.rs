@@ -76,6 +76,8 @@ pub(super) struct Queue {
     excess: u64,
     /// V, rounded down, when it was last computed.
     virtual_time: u64,
+    /// Where V would be if no port had returned that was owed something. At times before that it is of no use.
+    par: u64,
     /// W, over all members.
     weights: u64,
     /// 2^64 / W, rounded down, so that V needs no division.
@@ -167,6 +169,7 @@ impl Queue {
             until: 0,
             excess: 0,
             virtual_time: 0,
+            par: 0,
             weights: 0,
             per_weights: 0,
             most,
@@ -233,16 +236,27 @@ impl Queue {
     /// less than `grace` ago, and at most one service of it.
     pub(super) fn join(&mut self, port: u32, now: Nanos, grace: Nanos) {
         if !std::mem::take(&mut self.ports[port as usize].leaving) {
-            let lag = self.lag(port);
             let away = now.since(self.left[port as usize]);
+            let owed = self.owed();
+            let most = if away <= grace { self.most.saturating_sub(owed) } else { 0 };
             let entry = &mut self.ports[port as usize];
-            let most = if away <= grace { quotient(self.most, entry.per_weight) } else { 0 };
-            if lag > most as i64 || away > FORGET {
-                entry.start = self.virtual_time.wrapping_sub(most);
+            let least = self.par.wrapping_sub(quotient(most, entry.per_weight));
+            if (least.wrapping_sub(entry.start) as i64) > 0 || away > FORGET {
+                entry.start = least;
             }
             self.attach(port);
             self.link(port);
         }
+    }
+
+    /// What those that returned are still owed, in virtual time at weight 1: as much as V is behind par.
+    fn owed(&mut self) -> u64 {
+        self.settle();
+        let behind = self.par.wrapping_sub(self.virtual_time) as i64;
+        if behind <= 0 {
+            self.par = self.virtual_time;
+        }
+        self.weights.saturating_mul(behind.max(0) as u64)
     }
 
     /// Ends the membership of a port in service whose ring is empty: at once only if it is not ahead of the fluid.
@@ -432,7 +446,10 @@ impl Queue {
         let entry = &mut self.ports[port as usize];
         if std::mem::take(&mut entry.member) {
             entry.leaving = false;
+            let before = self.virtual_time;
             self.add_to_mean(port, -1);
+            let fell = before.wrapping_sub(self.virtual_time) as i64;
+            self.par = self.par.wrapping_sub(fell.max(0) as u64);
         }
     }
 
