@@ -28,14 +28,15 @@ impl Bridge {
     /// Reports to the receivers' limits whether the worker had something to do, and what the uplink lost.
     pub(super) fn end_period(&mut self, round: &Round, now: Nanos) {
         let Fabric { receivers, entries, .. } = &mut self.fabric;
+        let uplink = entries[UPLINK.index()].as_deref();
+        receivers.inflow.advance(now, || uplink.map_or(0, |uplink| uplink.port.lost().get(DropReason::RingFull)));
+        // That holds for the time until the next round, so it counts in the period that this time belongs to.
         if round.frames == 0 || !round.busy {
             receivers.inflow.idle();
         }
         if !self.held.is_empty() {
             receivers.inflow.uplink_full();
         }
-        let uplink = entries[UPLINK.index()].as_deref();
-        receivers.inflow.advance(now, || uplink.map_or(0, |uplink| uplink.port.lost().get(DropReason::RingFull)));
     }
 
     /// Frames from the uplink are not scheduled by their sender: they are served in their order, and some are dropped for their

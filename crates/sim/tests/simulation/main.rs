@@ -5,6 +5,7 @@ mod division;
 mod due;
 mod early_ack;
 mod hosts;
+mod neighbours;
 mod one_host;
 mod parts;
 mod plan;
