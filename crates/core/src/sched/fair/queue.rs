@@ -29,6 +29,10 @@
 //! that it fits. But V moves faster while it lacks the port in its mean, and rings run empty thousands of times a second:
 //! a port that wanted a little more than its part got all of it, up to a sixth of the worker too much.
 //!
+//! A port that returns owed something makes V fall, and one that was served alone meanwhile is ahead of it then. So what
+//! ports are owed as they return is bounded for all of them together: they start relative to *par*, where V would be if
+//! none of those had returned, and are owed L at most. (Each owed L, fifty of them kept another waiting for 240 L.)
+//!
 //! # Bound
 //! Among ports that stay, a service of cost C <= L keeps every lag between
 //! -(delta w + C) and (sigma + delta) w + L w / W, W being the sum of weights. As sigma w < 2 L, a port is
@@ -38,8 +42,8 @@
 //! ahead of V(t0), and each service they get from then on starts before D - sigma - delta and costs at most
 //! sigma w; together they cannot take more than W (D - V(t0)), so V is past D by at most the one service started at t0.
 //! (This is the argument of EEVDF's theorem 1 with QFQ's rounding.) A service that costs more than L is not lost: S
-//! grows by all of it. A port that becomes active during a service joins after it, and a port that returns within its
-//! grace starts at most L / w before V: each adds up to L to the bounds of the ports concerned.
+//! grows by all of it. A port that becomes active during a service joins after it, and those that return within their
+//! grace are together owed up to L: each of the two adds up to L to the bounds of the ports concerned.
 
 use super::Vif;
 use super::stacks::{NONE, Stacks};
@@ -76,7 +80,7 @@ pub(super) struct Queue {
     excess: u64,
     /// V, rounded down, when it was last computed.
     virtual_time: u64,
-    /// Where V would be if no port had returned that was owed something. At times before that it is of no use.
+    /// Where V would be if no port had returned that was owed something.
     par: u64,
     /// W, over all members.
     weights: u64,
@@ -233,7 +237,7 @@ impl Queue {
     }
 
     /// Makes a port a member and queues it where it left, unless V has passed that since: what it was owed is kept only if it left
-    /// less than `grace` ago, and at most one service of it.
+    /// less than `grace` ago, and of what all those are owed that returned at most one service.
     pub(super) fn join(&mut self, port: u32, now: Nanos, grace: Nanos) {
         if !std::mem::take(&mut self.ports[port as usize].leaving) {
             let away = now.since(self.left[port as usize]);
@@ -252,11 +256,7 @@ impl Queue {
     /// What those that returned are still owed, in virtual time at weight 1: as much as V is behind par.
     fn owed(&mut self) -> u64 {
         self.settle();
-        let behind = self.par.wrapping_sub(self.virtual_time) as i64;
-        if behind <= 0 {
-            self.par = self.virtual_time;
-        }
-        self.weights.saturating_mul(behind.max(0) as u64)
+        self.weights.saturating_mul(self.par.wrapping_sub(self.virtual_time))
     }
 
     /// Ends the membership of a port in service whose ring is empty: at once only if it is not ahead of the fluid.
@@ -398,6 +398,9 @@ impl Queue {
             self.excess -= self.weights;
         }
         self.until = self.until.saturating_sub(before - self.excess);
+        if self.virtual_time.wrapping_sub(self.par) as i64 > 0 {
+            self.par = self.virtual_time;
+        }
     }
 
     /// Chooses the slot to take ports from; false if there is none.
