@@ -119,15 +119,13 @@ struct Flows {
 }
 
 /// What a sender wants beyond what it took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wants {
     /// Nothing: its ring is empty, or it waits for another guest.
     #[default]
     Nothing,
     /// Perhaps more, but a rate limits it.
     Limited,
-    /// Perhaps more: it sent all that a service may, and then its ring was empty, which its guest has yet to learn.
-    Perhaps,
     /// As much of the worker's time as it can get.
     All,
 }
@@ -265,7 +263,7 @@ impl Inflow {
     #[cold]
     fn end_period(&mut self, elapsed: Nanos, lost: u64) {
         let loses = std::mem::replace(&mut self.lost, lost) < lost;
-        let starves = !self.idle && self.senders.active().any(|flow| flow.wants >= Wants::Perhaps);
+        let starves = !self.idle && self.senders.active().any(|flow| flow.wants == Wants::All);
         if loses || starves {
             self.divide(loses, elapsed);
         } else {
@@ -303,7 +301,7 @@ impl Inflow {
         let uplink_full = self.uplink_full;
         let senders = self.senders.active().map(|flow| {
             let wanted = match flow.wants {
-                Wants::Limited | Wants::Perhaps => grown(flow.took),
+                Wants::Limited => grown(flow.took),
                 Wants::All if uplink_full => grown(flow.took),
                 Wants::All if !flow.emptied => u64::MAX,
                 // Its ring was empty in this period, so it got all that it wanted.

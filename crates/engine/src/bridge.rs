@@ -265,7 +265,7 @@ impl Bridge {
             Left::Waits(_) => After::Blocked,
         };
         self.scheduler.charge(port, service.cost, after, end);
-        self.report_sent(port, &service.cost, after);
+        self.report_sent(port, service.cost.nanos, after);
         match left {
             Left::Some => {}
             Left::Nothing => self.set_idle(port),

@@ -60,15 +60,14 @@ impl Bridge {
     }
 
     /// Charges a guest for a service of its ring.
-    pub(super) fn report_sent(&mut self, port: PortId, cost: &Cost, after: After) {
+    pub(super) fn report_sent(&mut self, port: PortId, nanos: u64, after: After) {
         let Some(entry) = self.fabric.entry(port) else { return };
         let (owner, limited) = (entry.tx_owner, entry.is_limited);
         let wants = match after {
             After::Backlogged if limited => Wants::Limited,
             After::Backlogged => Wants::All,
-            After::Empty if cost.frames >= BURST as u64 => Wants::Perhaps,
             After::Empty | After::Blocked => Wants::Nothing,
         };
-        self.fabric.receivers.inflow.sent(port, owner, cost.nanos, wants);
+        self.fabric.receivers.inflow.sent(port, owner, nanos, wants);
     }
 }
