@@ -289,10 +289,9 @@ impl Inflow {
     /// Raises the limits, slowly, as the load that needed them may still be there. What a tenant has more, its limited receivers share.
     fn relax(&mut self) {
         let more = self.limit.map(slowly);
-        self.limit = self.limit.and_then(|limit| raised(limit, slowly(limit)));
+        self.limit = raised(self.limit, slowly);
         for TenantLimit { limit, gain } in &mut self.tenants {
-            *limit =
-                limit.and_then(|limit| raised(limit, more.map_or(slowly(limit), |more| scaled(more, *gain).max(1))));
+            *limit = raised(*limit, |limit| more.map_or(slowly(limit), |more| scaled(more, *gain).max(1)));
         }
     }
 
@@ -397,7 +396,7 @@ fn level(demands: &mut [(u64, u64)], mut time: u64) -> Option<Level> {
 /// A limit after a period.
 fn followed(limit: Option<u64>, level: Option<Level>, elapsed: Nanos) -> Option<u64> {
     let Some(Level { time, weights }) = level else {
-        return limit.and_then(|limit| raised(limit, slowly(limit)));
+        return raised(limit, slowly);
     };
     let rate = (u128::from(time) << FRACTION) / (u128::from(weights) * u128::from(elapsed.0));
     let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
@@ -410,9 +409,10 @@ fn slowly(limit: u64) -> u64 {
     limit / 32 + 1
 }
 
-/// A limit that is raised so much; none if it allows all of the worker's time.
-fn raised(limit: u64, more: u64) -> Option<u64> {
-    limit.checked_add(more).filter(|limit| *limit < 1 << FRACTION)
+/// A limit that is raised so much; none if it allows all of the worker's time then.
+fn raised(limit: Option<u64>, more: impl FnOnce(u64) -> u64) -> Option<u64> {
+    let limit = limit?;
+    limit.checked_add(more(limit)).filter(|limit| *limit < 1 << FRACTION)
 }
 
 /// A product with a number that has [`FRACTION`] fraction bits.

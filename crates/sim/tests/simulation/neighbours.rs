@@ -1,6 +1,6 @@
 //! What a guest that keeps to its share notices of its neighbours, whatever they do: a wait that its own share bounds, and nothing else.
 
-use crate::support::{run, scenario, traffic};
+use crate::support::{run, scenario, source, traffic};
 use fairlane_core::time::Nanos;
 use fairlane_sim::scenario::{Cpu, Place, Source, Work};
 use proptest::prelude::*;
@@ -33,22 +33,8 @@ struct Contact {
     frame: u32,
 }
 
-fn source() -> impl Strategy<Value = Source> {
-    let rate = 1_000_000u64..150_000_000;
-    prop_oneof![
-        rate.clone().prop_map(|rate| Source::Constant { rate }),
-        rate.clone().prop_map(|rate| Source::Poisson { rate }),
-        (rate, 1u64..20, 1u64..20).prop_map(|(rate, on, off)| Source::OnOff {
-            rate,
-            on: Nanos::from_millis(on),
-            off: Nanos::from_millis(off)
-        }),
-        (10u64..1000).prop_map(|window| Source::Stream { window: window << 10, bytes: None }),
-    ]
-}
-
 fn neighbours() -> impl Strategy<Value = Vec<Neighbour>> {
-    let contact = (source(), prop::option::of(0usize..4), any::<bool>(), 60u32..1514)
+    let contact = (source(1_000_000..150_000_000), prop::option::of(0usize..4), any::<bool>(), 60u32..1514)
         .prop_map(|(source, peer, sends, frame)| Contact { source, peer, sends, frame });
     let turns = prop::option::of((1u64..40, 1u64..80));
     let neighbour = (1u32..10, turns, any::<bool>(), prop::collection::vec(contact, 1..4))

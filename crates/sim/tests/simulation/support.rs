@@ -5,6 +5,8 @@ use fairlane_policy::Policy;
 use fairlane_policy::problem::Problem;
 use fairlane_sim::Outcome;
 use fairlane_sim::scenario::{Costs, Cpu, Fabric, Guest, Host, Place, Scenario, Source, Traffic, Work};
+use proptest::prelude::*;
+use std::ops::Range;
 
 /// A second of one host with a link of 100 Mbit/s; `vifs` has the keys of each vif beside its name.
 pub(crate) fn scenario(vifs: &[&str]) -> Scenario {
@@ -49,6 +51,20 @@ pub(crate) fn traffic(source: Source, from: Place, to: Place) -> Traffic {
         congestion: Default::default(),
         flows: vec![(from, to)],
     }
+}
+
+/// A source of frames or of a stream without end, at one of these rates.
+pub(crate) fn source(rate: Range<u64>) -> impl Strategy<Value = Source> {
+    prop_oneof![
+        rate.clone().prop_map(|rate| Source::Constant { rate }),
+        rate.clone().prop_map(|rate| Source::Poisson { rate }),
+        (rate, 1u64..20, 1u64..20).prop_map(|(rate, on, off)| Source::OnOff {
+            rate,
+            on: Nanos::from_millis(on),
+            off: Nanos::from_millis(off)
+        }),
+        (10u64..1000).prop_map(|window| Source::Stream { window: window << 10, bytes: None }),
+    ]
 }
 
 /// Parses a plan.
