@@ -31,6 +31,12 @@ const BURST: Nanos = Nanos::from_millis(8);
 /// How many times as long as guests' services the uplink may take while receivers are limited.
 const UPLINK_PART: i64 = 64;
 
+/// Bursts of the uplink for each service of a guest: at least, and at most.
+const BURSTS: (u64, u64) = (4, 16);
+
+/// The most for the sake of frames that are dropped: guests' services should not pay for a flood that is too large even for that.
+const MOST_WITH_DROPS: u64 = 8;
+
 /// The most that the uplink can be ahead, in nanoseconds: time that other threads took of the worker is not all its own.
 const MOST_AHEAD: i64 = 1_000_000;
 
@@ -64,6 +70,9 @@ pub struct Inflow {
     is_limited: bool,
     senders: Flows,
     receivers: Flows,
+    /// Bursts of the uplink since a guest was served last, and the most.
+    bursts: u64,
+    most_bursts: u64,
     /// The time that receivers took beyond that of senders, in nanoseconds.
     ahead: i64,
     /// Whether the worker was idle in this period.
@@ -119,13 +128,15 @@ struct Flows {
 }
 
 /// What a sender wants beyond what it took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wants {
     /// Nothing: its ring is empty, or it waits for another guest.
     #[default]
     Nothing,
     /// Perhaps more, but a rate limits it.
     Limited,
+    /// Perhaps more, but its ring has no room for it until it learns what was taken.
+    Withheld,
     /// As much of the worker's time as it can get.
     All,
 }
@@ -170,14 +181,27 @@ impl Flows {
 impl Inflow {
     /// Without limits, in the first period.
     pub fn new() -> Inflow {
-        Inflow { period: 1, ahead: -1, ..Inflow::default() }
+        Inflow { period: 1, ahead: -1, most_bursts: BURSTS.0, ..Inflow::default() }
     }
 
-    /// Whether the uplink may be served before the next guest. It may take as much time as all guests' services. While there is a
-    /// limit, which divides the time better, it may take several times as much.
+    /// Whether the uplink may deliver another burst before the next guest is served. It may take as much time as all guests' services.
+    /// While there is a limit, which divides the time better, it may take several times as much, in a little more bursts than receivers
+    /// are due for each service that senders are due.
     #[inline]
     pub fn uplink_is_next(&self) -> bool {
-        self.ahead < 0
+        self.ahead < 0 && self.bursts < self.most_bursts
+    }
+
+    /// Whether frames for any receiver may be dropped.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.is_limited
+    }
+
+    /// Reports that the uplink delivered a burst.
+    #[inline]
+    pub fn uplink_served(&mut self) {
+        self.bursts += 1;
     }
 
     /// Whether frames from the uplink may be delivered to a port.
@@ -219,12 +243,13 @@ impl Inflow {
         let part = nanos as i64 * if self.is_limited { UPLINK_PART } else { 1 };
         // What the uplink did not use before is lost.
         self.ahead = (self.ahead - part).max(-part);
+        self.bursts = 0;
     }
 
     /// Reports that no guest can be served now.
     #[inline]
     pub fn none_sends(&mut self) {
-        self.ahead = -1;
+        (self.ahead, self.bursts) = (-1, 0);
     }
 
     /// Reports that the uplink had no room for what guests send.
@@ -263,13 +288,16 @@ impl Inflow {
     #[cold]
     fn end_period(&mut self, elapsed: Nanos, lost: u64) {
         let loses = std::mem::replace(&mut self.lost, lost) < lost;
-        let starves = !self.idle && self.senders.active().any(|flow| flow.wants == Wants::All);
+        let starves = !self.idle && self.senders.active().any(|flow| flow.wants >= Wants::Withheld);
         if loses || starves {
             self.divide(loses, elapsed);
         } else {
             self.relax();
         }
         self.is_limited = self.limit.is_some() || self.tenants.iter().any(|tenant| tenant.limit.is_some());
+        if !self.is_limited {
+            self.most_bursts = BURSTS.0;
+        }
         self.period = self.period.wrapping_add(1).max(1);
         (self.idle, self.uplink_full) = (false, false);
         let period = self.period;
@@ -300,7 +328,7 @@ impl Inflow {
         let uplink_full = self.uplink_full;
         let senders = self.senders.active().map(|flow| {
             let wanted = match flow.wants {
-                Wants::Limited => grown(flow.took),
+                Wants::Limited | Wants::Withheld => grown(flow.took),
                 Wants::All if uplink_full => grown(flow.took),
                 Wants::All if !flow.emptied => u64::MAX,
                 // Its ring was empty in this period, so it got all that it wanted.
@@ -313,19 +341,25 @@ impl Inflow {
             let wanted = if loses { grown(flow.took) } else { flow.took };
             Demand { owner: flow.owner, is_received: true, wanted: wanted.max(flow.took + flow.refused) }
         });
-        let Inflow { flows, demands, tenants, limit, .. } = self;
+        let Inflow { flows, demands, tenants, limit, most_bursts, .. } = self;
         flows.clear();
         flows.extend(senders.chain(receivers));
         let time = self.senders.active().chain(self.receivers.active()).map(|flow| flow.took).sum();
         flows.sort_unstable_by_key(Demand::group);
         let groups = || flows.chunk_by(|a, b| a.group().is_some() && a.group() == b.group());
         demands.clear();
-        demands.extend(groups().map(|group| match group[0].owner.tenant {
-            Some((_, weight)) => (weight.max(1).into(), wanted_by(group)),
-            None => (group[0].owner.weight.max(1).into(), group[0].wanted),
-        }));
+        demands.extend(groups().map(|group| (weight_of(group).into(), wanted_by(group))));
         let all = level(demands, time);
         *limit = followed(*limit, all, elapsed);
+        if let Some(all) = all {
+            let senders = groups().filter(|group| !group[0].is_received);
+            let due = |group: &[Demand]| wanted_by(group).min(all.part(weight_of(group)));
+            let sent = senders.map(due).sum::<u64>().min(time);
+            let arrived: u64 = self.receivers.active().map(|flow| flow.took + flow.refused).sum();
+            // A quarter more than it takes, as bursts are not always full.
+            let bursts = |nanos: u64| nanos.saturating_mul(5) / (4 * sent).max(1);
+            *most_bursts = bursts(time - sent).max(bursts(arrived).min(MOST_WITH_DROPS)).clamp(BURSTS.0, BURSTS.1);
+        }
         // Groups are in the order of their tenants.
         let last = flows.last().and_then(|flow| flow.owner.tenant).map_or(0, |(tenant, _)| tenant.index() + 1);
         if tenants.len() < last {
@@ -336,7 +370,7 @@ impl Inflow {
             let is_its = |group: &&[Demand]| group[0].owner.tenant.is_some_and(|(tenant, _)| tenant.index() == index);
             let group = received.next_if(is_its).unwrap_or_default();
             // A tenant that gets all it wants has no limit.
-            let weight = group.first().and_then(|flow| flow.owner.tenant).map_or(1, |(_, weight)| weight.max(1));
+            let weight = if group.is_empty() { 1 } else { weight_of(group) };
             let part = all.map(|all| all.part(weight)).filter(|part| *part < wanted_by(group));
             let level = part.and_then(|part| {
                 demands.clear();
@@ -364,6 +398,12 @@ impl Demand {
     fn group(&self) -> Option<(TenantId, bool)> {
         self.owner.tenant.map(|(tenant, _)| (tenant, self.is_received))
     }
+}
+
+/// The weight of a tenant's flows in one direction together, or of a flow without a tenant.
+fn weight_of(group: &[Demand]) -> u32 {
+    let Owner { weight, tenant } = group[0].owner;
+    tenant.map_or(weight, |(_, weight)| weight).max(1)
 }
 
 /// What flows want together.

@@ -22,25 +22,39 @@ const SURPRISE: u64 = 8;
 /// Oldest age of a CPU time reading while rounds run.
 const FRESH: Nanos = Nanos::from_millis(1);
 
-/// The average time of a port's frames, in nanoseconds; 0 if unknown.
-#[derive(Default)]
-pub(crate) struct FrameTime(u64);
+/// Units of work that a frame is, beside those for its bytes ([`work`]).
+pub(crate) const FRAME: u64 = 16;
 
-impl FrameTime {
-    /// The average, in nanoseconds; 0 if unknown.
+/// Fraction bits of [`UnitTime`].
+const FRACTION: u32 = 8;
+
+/// The work that so many frames with so many bytes are: a frame, and as much again for each KiB that is copied.
+#[inline]
+pub(crate) fn work(frames: u64, bytes: u64) -> u64 {
+    FRAME * frames + bytes * FRAME / 1024
+}
+
+/// The average time of a unit of work, in nanoseconds with [`FRACTION`] fraction bits; 0 if unknown.
+#[derive(Default)]
+pub(crate) struct UnitTime(u64);
+
+impl UnitTime {
+    /// The usual time of so much work, in nanoseconds; 0 if unknown.
     #[inline]
-    pub(crate) fn average(&self) -> u64 {
-        self.0
+    pub(crate) fn of(&self, units: u64) -> u64 {
+        (units * self.0) >> FRACTION
     }
 
-    /// The part of the `nanos` of a service that was the port's own work. `worked` returns an upper bound, the thread's CPU time;
-    /// it is called only if the service took unusually long.
+    /// The part of the `nanos` of a service that was its own work, of so many units. `worked` returns an upper bound, the thread's CPU
+    /// time; it is called only if the service took unusually long.
     #[inline]
-    pub(crate) fn own(&mut self, nanos: u64, frames: u64, worked: impl FnOnce() -> u64) -> u64 {
-        let frames = frames.max(1);
-        let usual = frames * if self.0 == 0 { FIRST_FRAME } else { self.0 * SURPRISE };
+    pub(crate) fn own(&mut self, nanos: u64, units: u64, worked: impl FnOnce() -> u64) -> u64 {
+        let units = units.max(FRAME);
+        let usual = if self.0 == 0 { FIRST_FRAME * units / FRAME } else { SURPRISE * self.of(units) };
         let own = if nanos <= usual { nanos } else { nanos.min(usual.max(worked())) };
-        self.0 = (if self.0 == 0 { own / frames } else { (7 * self.0 + own / frames) / 8 }).max(LEAST_FRAME);
+        let measured = (own << FRACTION) / units;
+        self.0 =
+            (if self.0 == 0 { measured } else { (7 * self.0 + measured) / 8 }).max((LEAST_FRAME << FRACTION) / FRAME);
         own
     }
 }
@@ -74,32 +88,41 @@ impl Worked {
 mod tests {
     use super::*;
 
-    /// A frame time with an average of 100 ns.
-    fn known() -> FrameTime {
-        let mut time = FrameTime::default();
-        (0..100).for_each(|_| _ = time.own(3_200, 32, || unreachable!("nothing is unusual")));
+    /// The work of 32 frames.
+    const BURST: u64 = 32 * FRAME;
+
+    /// A frame takes 100 ns on average.
+    fn known() -> UnitTime {
+        let mut time = UnitTime::default();
+        (0..100).for_each(|_| _ = time.own(3_200, BURST, || unreachable!("nothing is unusual")));
         time
     }
 
     #[test]
     fn time_that_was_others_is_not_charged() {
-        assert_eq!(FrameTime::default().own(4_000_000, 1, || 0), FIRST_FRAME, "nothing is known yet");
-        assert_eq!(known().own(4_000_000, 32, || 20_000), 100 * SURPRISE * 32);
-        assert_eq!(known().own(4_000_000, 32, || 30_000), 30_000);
+        assert_eq!(UnitTime::default().own(4_000_000, FRAME, || 0), FIRST_FRAME, "nothing is known yet");
+        assert_eq!(known().own(4_000_000, BURST, || 20_000), 100 * SURPRISE * 32);
+        assert_eq!(known().own(4_000_000, BURST, || 30_000), 30_000);
     }
 
     #[test]
     fn work_is_charged_in_full() {
-        assert_eq!(FrameTime::default().own(4_000_000, 1, || 5_000_000), 4_000_000);
-        assert_eq!(known().own(4_000_000, 32, || 5_000_000), 4_000_000);
-        assert_eq!(known().own(100 * SURPRISE * 32, 32, || unreachable!("it is no surprise")), 100 * SURPRISE * 32);
+        assert_eq!(UnitTime::default().own(4_000_000, FRAME, || 5_000_000), 4_000_000);
+        assert_eq!(known().own(4_000_000, BURST, || 5_000_000), 4_000_000);
+        assert_eq!(known().own(100 * SURPRISE * 32, BURST, || unreachable!("it is no surprise")), 100 * SURPRISE * 32);
+    }
+
+    #[test]
+    fn work_is_frames_and_bytes() {
+        assert_eq!([work(1, 0), work(0, 1024), work(3, 200), work(32, 32 * 1514)], [16, 16, 51, 1269]);
+        assert_eq!([known().of(work(1, 0)), known().of(work(100, 100 * 1024))], [100, 20_000]);
     }
 
     #[test]
     fn a_clock_that_stood_still_is_forgotten() {
-        let mut time = FrameTime::default();
-        (0..100).for_each(|_| _ = time.own(0, 32, || 0));
-        (0..100).for_each(|_| _ = time.own(320_000, 32, || 0));
-        assert_eq!(time.own(320_000, 32, || 0), 320_000);
+        let mut time = UnitTime::default();
+        (0..100).for_each(|_| _ = time.own(0, BURST, || 0));
+        (0..100).for_each(|_| _ = time.own(320_000, BURST, || 0));
+        assert_eq!(time.own(320_000, BURST, || 0), 320_000);
     }
 }

@@ -12,7 +12,7 @@ mod sleep;
 mod tenants;
 mod uplink;
 
-use crate::bill::Worked;
+use crate::bill::{FRAME, Worked};
 use crate::clock::Clock;
 use crate::early::Offered;
 use crate::entry::{PortEntry, RxState, Turn};
@@ -28,12 +28,15 @@ use fairlane_port::{BURST, Burst, Poller, Room, Status, trace};
 pub(crate) use sleep::Asleep;
 use sleep::Sleep;
 use tenants::Tenants;
+use uplink::{FromUplink, UPLINK_BURSTS};
 
-/// Most services in a round; ports are flushed after these.
+/// Most services in a round. Ports are flushed after these, or once one used up half of its guest's ring. If that guest can do nothing
+/// before, as its ring is empty or full, the next round has one service, so that the guest is soon looked at again, and each later one
+/// twice as many.
 pub(crate) const SERVICES: usize = 8;
 
 /// Work of the uplink's frames that is worth a reading of the clock, if no service follows which reads it.
-const MEASURED: u64 = 2 * BURST as u64;
+const MEASURED: u64 = 2 * BURST as u64 * FRAME;
 
 /// What a round did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +64,9 @@ pub struct Bridge {
     /// poll.
     idle: Vec<PortId>,
     cursor: usize,
-    /// Frames of the last round.
+    /// Frames of the last round, and services of the next.
     last_frames: u64,
+    services: usize,
     sleep: Sleep,
     /// Guests' ports with early ack.
     accelerated: Vec<PortId>,
@@ -114,6 +118,7 @@ impl Bridge {
             idle: Vec::new(),
             cursor: 0,
             last_frames: 0,
+            services: SERVICES,
             sleep: Sleep::default(),
             accelerated: Vec::new(),
             left: Vec::new(),
@@ -126,16 +131,14 @@ impl Bridge {
         }
     }
 
-    /// Forwards frames: at most one burst from the uplink and one scheduled service, [`SERVICES`] times. `burst` is scratch memory,
+    /// Forwards frames: at most some bursts from the uplink and one scheduled service, [`SERVICES`] times. `burst` is scratch memory,
     /// `now` the time just read. The clock is read again to measure services: after each one, and before it if the uplink was
     /// served since.
     pub fn round(&mut self, burst: &mut Burst, mut now: Nanos, clock: &impl Clock) -> Round {
         let mut round = Round { frames: 0, busy: true, next: Nanos::NEVER, end: now };
         self.worked.refresh(now, clock);
         self.fabric.receivers.new_waits = false;
-        let delivered = self.fabric.deliver_queued(burst, &mut now, clock);
-        round.frames += delivered.frames;
-        round.next = round.next.min(delivered.next);
+        let queued = self.fabric.deliver_queued(burst, &mut now, clock);
         if !self.contended.is_empty() {
             round.next = round.next.min(self.release_senders(burst, &mut now, clock));
         }
@@ -148,11 +151,14 @@ impl Bridge {
             round.next = round.next.min(self.unmute(now));
         }
         self.resume(burst, &mut round, &mut now, clock);
-        let mut uplink = true;
-        for _ in 0..SERVICES {
-            let frames = if uplink { self.serve_uplink(burst, now, &mut uplink) } else { 0 };
+        let mut uplink = FromUplink { waits: true, bursts: 0, queued };
+        let services = self.services;
+        self.services = SERVICES.min(2 * services);
+        for _ in 0..services {
+            let frames = self.serve_uplink(burst, &mut uplink, &mut now, clock);
             round.frames += frames;
             match self.scheduler.next(now) {
+                Next::Serve(port, _) if self.uplink_is_before(port, &uplink) => self.scheduler.defer(port, now),
                 Next::Serve(port, budget) => {
                     if frames > 0 {
                         // Otherwise the uplink's service would count as this port's.
@@ -161,16 +167,25 @@ impl Bridge {
                     let service = Service { port, budget, cost: Cost::default() };
                     self.carry_out(service, burst, &mut round, &mut now, clock);
                 }
-                idle if !uplink => {
+                idle if !uplink.waits => {
                     if let Next::WaitUntil(time) = idle {
                         round.next = round.next.min(time);
                     }
-                    round.busy = delivered.busy;
+                    round.busy = uplink.queued.busy;
                     self.fabric.receivers.inflow.none_sends();
                     break;
                 }
                 Next::WaitUntil(_) | Next::Idle => self.fabric.receivers.inflow.none_sends(),
             }
+            if self.fabric.receivers.flush_due || uplink.bursts >= UPLINK_BURSTS * services {
+                break;
+            }
+        }
+        round.frames += uplink.queued.frames;
+        round.next = round.next.min(uplink.queued.next);
+        self.fabric.receivers.flush_due = false;
+        if std::mem::take(&mut self.fabric.receivers.stalled) {
+            self.services = 1;
         }
         if self.fabric.receivers.uplink_work.units >= MEASURED {
             now = self.measure_uplink(now, clock);
@@ -232,7 +247,7 @@ impl Bridge {
         let nanos = end.since(*now).0;
         if let Some(entry) = self.fabric.entry(port) {
             let served = end;
-            service.cost.nanos += entry.frame_time.own(nanos, frames, || {
+            service.cost.nanos += entry.unit_time.own(nanos, frames * FRAME, || {
                 let worked = self.worked.take(served, clock);
                 // Reading the CPU time is charged to the port as well.
                 end = clock.now();
@@ -264,6 +279,9 @@ impl Bridge {
             Left::Nothing => After::Empty,
             Left::Waits(_) => After::Blocked,
         };
+        if let Some(entry) = self.fabric.entry(port) {
+            entry.is_backlogged = after == After::Backlogged;
+        }
         self.scheduler.charge(port, service.cost, after, end);
         self.report_sent(port, service.cost.nanos, after);
         match left {
@@ -350,6 +368,9 @@ impl Bridge {
             sender.counters.sent_bytes += bytes;
             sender.uplink_bytes += cost.uplink_bytes - before.uplink_bytes;
             sender.touch(*from, &mut self.fabric.touched);
+            if sender.port.withheld().sent {
+                self.fabric.receivers.end_round(matches!(left, Left::Nothing));
+            }
             let waited = if *from == UPLINK { Nanos(0) } else { now.since(sender.since) };
             if *from != UPLINK {
                 sender.waiting.record(waited);

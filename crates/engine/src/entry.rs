@@ -1,6 +1,6 @@
 //! A port in its bridge: the port, its counters, and its state.
 
-use crate::bill::FrameTime;
+use crate::bill::UnitTime;
 use crate::bridge::Asleep;
 use crate::early::Early;
 use crate::messages::Messages;
@@ -78,6 +78,8 @@ pub(crate) struct PortEntry {
     pub turn: Turn,
     /// Since when its next frame has waited for service.
     pub since: Nanos,
+    /// Whether it had more to send when it was served last.
+    pub is_backlogged: bool,
     /// Its place among the idle ports that are polled, if it is one.
     pub idle_place: Option<usize>,
     /// How often it was polled in vain since it was served.
@@ -100,7 +102,7 @@ pub(crate) struct PortEntry {
     /// Its ticket for the guest that it last waited for.
     pub ticket: Option<Ticket>,
     /// Average time of the worker per frame.
-    pub frame_time: FrameTime,
+    pub unit_time: UnitTime,
     /// The worker's time to look into its ring while it waited, in nanoseconds, that was not charged yet.
     pub uncharged_look: u64,
     /// The worker's time for messages of its frontend.
@@ -154,6 +156,7 @@ impl PortEntry {
             vain_polls: 0,
             asleep: Asleep::default(),
             since: Nanos(0),
+            is_backlogged: false,
             receive: Receive::with_weight(share.weight),
             is_paced: false,
             is_limited: share.is_limited(),
@@ -172,7 +175,7 @@ impl PortEntry {
             marked: 0,
             touched: false,
             uncharged_look: 0,
-            frame_time: FrameTime::default(),
+            unit_time: UnitTime::default(),
             messages: Messages::default(),
         }
     }

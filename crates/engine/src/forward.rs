@@ -1,8 +1,9 @@
 //! Forwards a burst from its sender to its receivers: verdicts, runs of frames with equal verdicts, and delivery of a run.
 
+use crate::bill::work;
 use crate::clock::Clock;
 use crate::entry::{PortEntry, RxState};
-use crate::receivers::{Receivers, work};
+use crate::receivers::Receivers;
 use fairlane_core::PortId;
 use fairlane_core::sched::Budget;
 use fairlane_core::stats::{DropReason, Drops};
@@ -272,7 +273,7 @@ impl PortEntry {
     ) {
         let run = sending.done..end;
         let is_inward = sending.from == UPLINK;
-        let units = if is_inward { work(&sending.batch, run) } else { 0 };
+        let units = if is_inward { work(run.len() as u64, sending.batch.bytes_of(run)) } else { 0 };
         if is_inward && !receivers.inflow.admits(id, sending.now) {
             return self.refuse(sending, id, end, units, receivers);
         }
@@ -325,6 +326,9 @@ impl PortEntry {
         }
         if self.port.status() != Status::Up {
             return sending.drop(sending.done..end, DropReason::ReceiverDown);
+        }
+        if tried && self.port.withheld().received {
+            receivers.end_round(true);
         }
         let is_full = self.rx_state == RxState::Idle && !self.is_paced;
         let waits = sending.may_wait && (is_full || self.queue.is_of(sending.from));

@@ -1,6 +1,6 @@
 //! The receiving side of a bridge: delivers frames from receive queues into guests' rings.
 
-use crate::bill::FrameTime;
+use crate::bill::UnitTime;
 use crate::bridge::SERVICES;
 use crate::clock::Clock;
 use crate::entry::{PortEntry, RxState};
@@ -12,8 +12,7 @@ use fairlane_core::sched::{self, After, Bucket, Budget, Cost, Next, Scheduler, S
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_policy::uplink_queue;
-use fairlane_port::{Batch, Burst, Refusal, Room, Status, trace};
-use std::ops::Range;
+use fairlane_port::{Burst, Refusal, Room, Status, trace};
 
 /// How long a port whose queue became empty keeps its place in the receivers' scheduler.
 pub(crate) const IDLE_TIMEOUT: Nanos = Nanos::from_millis(100);
@@ -65,6 +64,10 @@ pub(crate) struct Receivers {
     full: Vec<PortId>,
     /// Whether a frame or a sender began to wait in this round. Its deadline is known only after the next round.
     pub new_waits: bool,
+    /// Whether the round ends, as a guest's ring is to be flushed ([`Withheld`](fairlane_port::Withheld)), and whether the next one is
+    /// short, as that guest can do nothing before.
+    pub flush_due: bool,
+    pub stalled: bool,
     /// The worker's time by guest, and which guests may receive from the uplink.
     pub inflow: Inflow,
     pub uplink_work: UplinkWork,
@@ -74,26 +77,21 @@ pub(crate) struct Receivers {
 /// the work that such frames usually are.
 #[derive(Default)]
 pub(crate) struct UplinkWork {
-    /// Work since the last measurement, in units of [`work`].
+    /// Work since the last measurement, in units of [`work`](crate::bill::work).
     pub units: u64,
     /// Whether frames were dropped since then. Their time says nothing of the others'.
     pub has_drops: bool,
     /// Average time of a unit.
-    unit_time: FrameTime,
-}
-
-/// The work that a run of frames is: one unit a frame, and one for each KiB that is copied.
-pub(crate) fn work(batch: &Batch<'_>, run: Range<usize>) -> u64 {
-    run.len() as u64 + (batch.bytes_of(run) >> 10)
+    unit_time: UnitTime,
 }
 
 impl UplinkWork {
     /// The usual time of so many units, in nanoseconds.
     pub(crate) fn time_of(&self, units: u64) -> u64 {
-        units * self.unit_time.average()
+        self.unit_time.of(units)
     }
 
-    /// Takes the time for the work since the last measurement, as [`FrameTime::own`] does.
+    /// Takes the time for the work since the last measurement, as [`UnitTime::own`] does.
     pub(crate) fn measured(&mut self, nanos: u64, worked: impl FnOnce() -> u64) {
         let (units, has_drops) = (std::mem::take(&mut self.units), std::mem::take(&mut self.has_drops));
         if units > 0 && !has_drops {
@@ -113,6 +111,8 @@ impl Receivers {
             scheduler,
             full: Vec::new(),
             new_waits: false,
+            flush_due: false,
+            stalled: false,
             inflow: Inflow::new(),
             uplink_work: UplinkWork::default(),
         }
@@ -139,6 +139,12 @@ impl Receivers {
         &self.full
     }
 
+    /// Reports that a guest's ring is to be flushed, and whether it is empty or full.
+    pub(crate) fn end_round(&mut self, stalled: bool) {
+        self.flush_due = true;
+        self.stalled |= stalled;
+    }
+
     /// Removes a port.
     pub(crate) fn remove(&mut self, port: PortId) {
         self.scheduler.remove(port);
@@ -161,37 +167,49 @@ impl Fabric {
     pub(crate) fn deliver_queued(&mut self, burst: &mut Burst, now: &mut Nanos, clock: &impl Clock) -> Delivered {
         let mut delivered = Delivered { frames: 0, busy: true, next: self.check_full_rings(*now) };
         for _ in 0..SERVICES {
-            match self.receivers.scheduler.next(*now) {
-                Next::Serve(port, budget) => {
-                    if let Some(open) = self.waits_for_pace(port, *now) {
-                        // Its place is kept, so that the scheduler alone decides who gets the rate.
-                        self.receivers.scheduler.defer(port, *now);
-                        delivered.next = delivered.next.min(open);
-                        delivered.busy = false;
-                        break;
-                    }
-                    let (mut cost, after) = self.deliver_queued_to(port, budget, burst, *now);
-                    let end = clock.now();
-                    cost.nanos = end.since(*now).0;
-                    *now = end;
-                    delivered.frames += cost.frames;
-                    if let Some(entry) = self.entries[port.index()].as_deref() {
-                        self.receivers.inflow.received(port, entry.rx_owner, cost.nanos, end);
-                    }
-                    self.receivers.pace.take(cost.uplink_bytes, end);
-                    self.receivers.scheduler.charge(port, cost, after, end);
-                }
-                idle => {
-                    if let Next::WaitUntil(time) = idle {
-                        delivered.next = delivered.next.min(time);
-                    }
-                    delivered.busy = false;
-                    self.receivers.pace.is_behind = false;
-                    break;
-                }
+            if delivered.busy {
+                self.deliver_next(&mut delivered, burst, now, clock);
             }
         }
         delivered
+    }
+
+    /// Delivers queued frames in one service. Advances `now` by the time this took.
+    pub(crate) fn deliver_next(
+        &mut self,
+        delivered: &mut Delivered,
+        burst: &mut Burst,
+        now: &mut Nanos,
+        clock: &impl Clock,
+    ) {
+        match self.receivers.scheduler.next(*now) {
+            Next::Serve(port, budget) => {
+                if let Some(open) = self.waits_for_pace(port, *now) {
+                    // Its place is kept, so that the scheduler alone decides who gets the rate.
+                    self.receivers.scheduler.defer(port, *now);
+                    delivered.next = delivered.next.min(open);
+                    delivered.busy = false;
+                    return;
+                }
+                let (mut cost, after) = self.deliver_queued_to(port, budget, burst, *now);
+                let end = clock.now();
+                cost.nanos = end.since(*now).0;
+                *now = end;
+                delivered.frames += cost.frames;
+                if let Some(entry) = self.entries[port.index()].as_deref() {
+                    self.receivers.inflow.received(port, entry.rx_owner, cost.nanos, end);
+                }
+                self.receivers.pace.take(cost.uplink_bytes, end);
+                self.receivers.scheduler.charge(port, cost, after, end);
+            }
+            idle => {
+                if let Next::WaitUntil(time) = idle {
+                    delivered.next = delivered.next.min(time);
+                }
+                delivered.busy = false;
+                self.receivers.pace.is_behind = false;
+            }
+        }
     }
 
     /// When the link's rate allows the next frame that is queued for a guest, if it does not now.
@@ -248,6 +266,9 @@ impl Fabric {
         }
         entry.counters.received_frames += cost.frames;
         entry.counters.received_bytes += cost.bytes;
+        if entry.port.withheld().received {
+            receivers.end_round(!entry.queue.is_empty());
+        }
         let after = if entry.queue.is_empty() {
             entry.rx_state = RxState::Idle;
             After::Empty

@@ -50,6 +50,6 @@ pub mod xen;
 
 pub use burst::{BURST, Batch, Burst, Filler, Frame, HEAD, Head};
 pub use poller::{Interest, Key, Poller};
-pub use port::{Control, Limit, Port, Put, Room, Sink, Source, Status, Wanted};
+pub use port::{Control, Limit, Port, Put, Room, Sink, Source, Status, Wanted, Withheld};
 pub use refusal::Refusal;
 pub use wrapper::Wrapper;

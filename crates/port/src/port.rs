@@ -50,6 +50,15 @@ pub struct Wanted {
     pub room: bool,
 }
 
+/// Of which of the peer's rings half of the slots or more were used since the last [`Sink::flush`]. The peer does not know of that yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Withheld {
+    /// By frames consumed: the peer may have more to send, and no slot for it.
+    pub sent: bool,
+    /// By frames put: the peer had no time to take them.
+    pub received: bool,
+}
+
 /// A bound on what a peer sends, set outside the policy by the creator of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -148,6 +157,11 @@ pub trait Control {
 
     /// Goes on where that process, which has ended, left the peer.
     fn take_back(&mut self) {}
+
+    /// Which rings are to be flushed so that the peer can go on. None of a port without rings.
+    fn withheld(&self) -> Withheld {
+        Withheld::default()
+    }
 
     /// Whether the port can carry frames.
     fn status(&self) -> Status;

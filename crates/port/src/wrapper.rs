@@ -1,6 +1,6 @@
 //! A port around another port, whose peer it shares.
 
-use crate::{Batch, Burst, Control, Key, Limit, Poller, Port, Put, Room, Sink, Source, Status, Wanted};
+use crate::{Batch, Burst, Control, Key, Limit, Poller, Port, Put, Room, Sink, Source, Status, Wanted, Withheld};
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Budget;
 use fairlane_core::stats::Drops;
@@ -75,6 +75,10 @@ impl<W: Wrapper> Control for W {
 
     fn take_back(&mut self) {
         self.inner_mut().take_back();
+    }
+
+    fn withheld(&self) -> Withheld {
+        self.inner().withheld()
     }
 
     fn status(&self) -> Status {
@@ -201,6 +205,9 @@ mod tests {
         fn take_back(&mut self) {
             self.1 = self.1.map(|_| true);
         }
+        fn withheld(&self) -> Withheld {
+            Withheld { sent: true, received: false }
+        }
         fn status(&self) -> Status {
             if self.1 == Some(true) { Status::Waiting } else { Status::Disabled("odd".to_owned()) }
         }
@@ -230,6 +237,7 @@ mod tests {
         for mut port in wrapped {
             assert_eq!(port.limit(), Some(Limit { rate: 19, burst: 23 }));
             assert_eq!(port.status(), Status::Disabled("odd".to_owned()));
+            assert_eq!(port.withheld(), Withheld { sent: true, received: false });
             assert_eq!(port.lost().get(DropReason::Injected), 17);
             assert_eq!((port.is_message(13), port.is_message(14)), (true, false));
             assert_eq!(Control::next_event(&port), Nanos(11));

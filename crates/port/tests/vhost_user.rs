@@ -6,7 +6,7 @@ use fairlane_core::packet::{Offload, checksum};
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_port::vhost_user::VhostUser;
-use fairlane_port::{Control, Refusal, Room, Sink, Source, Status, Wanted};
+use fairlane_port::{Control, Refusal, Room, Sink, Source, Status, Wanted, Withheld, memory};
 use frontend::*;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -87,6 +87,32 @@ fn unconsumed_frames_are_offered_again() {
     backend.port.flush(Nanos(0));
     assert_eq!(frontend.completed(1), [(0, 0), (1, 0)]);
     assert_eq!(backend.take(), [(frame(2, 100), Offload::default()), (frame(3, 100), Offload::default())]);
+}
+
+/// A guest does not know of what was taken or put before the flush.
+#[test]
+fn a_queue_is_withheld_until_the_flush() {
+    for features in [RICH, RICH | F_PACKED] {
+        let (_dir, _, mut backend, mut frontend) = connected(features, 8);
+        (0..6).for_each(|seed| frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 100)));
+        assert_eq!(backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(0)).len(), 6);
+        for (consumed, sent) in [(3, false), (1, true)] {
+            backend.port.consume(consumed);
+            assert_eq!(backend.port.withheld(), Withheld { sent, received: false });
+        }
+        backend.port.flush(Nanos(0));
+        assert_eq!(backend.port.withheld(), Withheld::default());
+        (0..8).for_each(|index| frontend.post_buffer(index, 2048));
+        let (mut source, peer) = memory::pair(4);
+        (0..4).for_each(|seed| peer.send(&frame(seed, 100), Offload::default()));
+        let batch = source.offer(&mut backend.burst, ALL_FRAMES, Nanos(0));
+        for (frames, received) in [(0..3, false), (3..4, true)] {
+            assert_eq!(backend.port.put(&batch, frames, Nanos(0)).refusal, None);
+            assert_eq!(backend.port.withheld(), Withheld { sent: false, received });
+        }
+        backend.port.flush(Nanos(0));
+        assert_eq!(backend.port.withheld(), Withheld::default());
+    }
 }
 
 #[test]

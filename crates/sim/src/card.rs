@@ -6,7 +6,7 @@ use crate::scenario::Costs;
 use fairlane_core::ack;
 use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
-use fairlane_port::{Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
+use fairlane_port::{Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted, Withheld};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -60,8 +60,9 @@ pub(crate) struct Rings {
     /// Frames of the guest, of which the first `taken` were taken but not published.
     sent: VecDeque<Frame>,
     taken: usize,
-    /// Frames for the guest, and how often it took some.
+    /// Frames for the guest, of which the last `untold` are not published, and how often it took some.
     received: VecDeque<Frame>,
+    untold: usize,
     receives: u32,
     /// Number of slots in each ring.
     slots: usize,
@@ -77,7 +78,19 @@ impl Rings {
     pub(crate) fn new(slots: usize, marks: Arc<Marks>, place: usize) -> Rings {
         let asked = Wanted { frames: false, room: false };
         let (sent, received) = (VecDeque::new(), VecDeque::new());
-        Rings { marks, place, sent, taken: 0, received, receives: 0, slots, asked, wants_slots: false, is_told: false }
+        Rings {
+            marks,
+            place,
+            sent,
+            taken: 0,
+            received,
+            untold: 0,
+            receives: 0,
+            slots,
+            asked,
+            wants_slots: false,
+            is_told: false,
+        }
     }
 
     /// Number of frames that the guest can send.
@@ -174,6 +187,7 @@ impl Sink for Card {
         let room = rings.slots - rings.received.len();
         let fitting = start..frames.end.min(start + room);
         rings.received.extend(fitting.clone().map(|index| Frame::read(batch.head(index), batch.bytes(index))));
+        rings.untold += fitting.len();
         self.backend.spend(fitting.clone().map(|index| batch.bytes(index) as u32));
         Put { accepted: fitting.len(), refusal: (fitting.end < frames.end).then_some(Refusal::Full) }
     }
@@ -191,6 +205,7 @@ impl Sink for Card {
         let rings = &mut *self.rings.lock();
         let taken = std::mem::take(&mut rings.taken);
         rings.sent.drain(..taken);
+        rings.untold = 0;
         if (!rings.received.is_empty() || taken > 0 && rings.wants_slots) && !rings.is_told {
             rings.is_told = true;
             self.backend.told.lock().push(self.guest);
@@ -212,6 +227,12 @@ impl Control for Card {
 
     fn disable_notifications(&mut self) {
         self.rings.lock().asked = Wanted { frames: false, room: false };
+    }
+
+    fn withheld(&self) -> Withheld {
+        let rings = self.rings.lock();
+        let most = rings.slots / 2;
+        Withheld { sent: rings.taken >= most, received: rings.untold >= most }
     }
 
     fn status(&self) -> Status {

@@ -3,6 +3,7 @@
 use super::{Bridge, Round, Service};
 use crate::clock::Clock;
 use crate::forward::{Fabric, UPLINK};
+use crate::receivers::Delivered;
 use fairlane_core::PortId;
 use fairlane_core::inflow::Wants;
 use fairlane_core::sched::{After, Budget, Cost};
@@ -13,9 +14,17 @@ use fairlane_port::{BURST, Burst};
 /// Most bytes that the uplink delivers before the next scheduled service, and one frame: a burst of full frames.
 const UPLINK_BYTES: u64 = 48 << 10;
 
-/// Most bursts that the uplink delivers before the next scheduled service: so receivers together get at most four fifths of the time,
-/// whatever their weights, if all frames cost the same.
-const UPLINK_BURSTS: usize = 4;
+/// Most bursts that the uplink delivers before the scheduler is asked for the next service.
+pub(super) const UPLINK_BURSTS: usize = 4;
+
+/// What the uplink delivered in a round.
+pub(super) struct FromUplink {
+    /// Whether frames may wait in it.
+    pub waits: bool,
+    pub bursts: usize,
+    /// What was delivered from receive queues meanwhile.
+    pub queued: Delivered,
+}
 
 impl Bridge {
     /// Reads the clock after frames of the uplink were forwarded, and measures what they took since `before`.
@@ -40,23 +49,50 @@ impl Bridge {
     }
 
     /// Frames from the uplink are not scheduled by their sender: they are served in their order, and some are dropped for their
-    /// receivers' limits. Sets `waits` to false once no more wait.
-    pub(super) fn serve_uplink(&mut self, burst: &mut Burst, now: Nanos, waits: &mut bool) -> u64 {
+    /// receivers' limits. Returns how many.
+    pub(super) fn serve_uplink(
+        &mut self,
+        burst: &mut Burst,
+        uplink: &mut FromUplink,
+        now: &mut Nanos,
+        clock: &impl Clock,
+    ) -> u64 {
         let mut frames = 0;
         for _ in 0..UPLINK_BURSTS {
-            if !self.fabric.receivers.inflow.uplink_is_next() {
+            if !uplink.waits || !self.fabric.receivers.inflow.uplink_is_next() {
                 break;
             }
-            *waits = self.fabric.entry(UPLINK).is_some_and(|entry| entry.has_frames(now));
-            if !*waits {
+            uplink.waits = self.fabric.entry(UPLINK).is_some_and(|entry| entry.has_frames(*now));
+            if !uplink.waits {
                 break;
+            }
+            if uplink.queued.busy {
+                // Otherwise queues grow although their guests have room.
+                *now = self.measure_uplink(*now, clock);
+                self.fabric.deliver_next(&mut uplink.queued, burst, now, clock);
             }
             let budget = Budget { bytes: UPLINK_BYTES, frames: BURST as u32 };
             let mut service = Service { port: UPLINK, budget, cost: Cost::default() };
-            self.serve(&mut service, burst, now);
+            self.serve(&mut service, burst, *now);
             frames += service.cost.frames;
+            uplink.bursts += 1;
+            self.fabric.receivers.inflow.uplink_served();
+            if self.fabric.receivers.inflow.is_limited() {
+                // Some bursts are dropped, and measured together with others they would tell nothing.
+                *now = self.measure_uplink(*now, clock);
+            }
+            if self.fabric.receivers.flush_due {
+                break;
+            }
         }
         frames
+    }
+
+    /// Whether the uplink is served on before a port that the scheduler chose. One that had more to send when it was served last can
+    /// wait for what receivers are due; any other has little to send, and perhaps waits for an answer.
+    pub(super) fn uplink_is_before(&mut self, port: PortId, uplink: &FromUplink) -> bool {
+        let is_next = uplink.waits && self.fabric.receivers.inflow.uplink_is_next();
+        is_next && self.fabric.entry(port).is_some_and(|entry| entry.is_backlogged)
     }
 
     /// Charges a guest for a service of its ring.
@@ -66,6 +102,7 @@ impl Bridge {
         let wants = match after {
             After::Backlogged if limited => Wants::Limited,
             After::Backlogged => Wants::All,
+            After::Empty if entry.port.withheld().sent => Wants::Withheld,
             After::Empty | After::Blocked => Wants::Nothing,
         };
         self.fabric.receivers.inflow.sent(port, owner, nanos, wants);

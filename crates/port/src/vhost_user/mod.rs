@@ -20,7 +20,7 @@ use crate::descriptor::close_apart;
 use crate::keeper::{Keeper, Kept};
 use crate::poller::{Key, Poller, Watcher};
 use crate::virtqueue::Violation;
-use crate::{Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
+use crate::{Control, Put, Refusal, Room, Sink, Source, Status, Wanted, Withheld};
 pub use access::Access;
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
@@ -435,6 +435,10 @@ impl Control for VhostUser {
             Ok(()) => self.keep(),
             Err(why) => self.disconnect(&io::Error::new(io::ErrorKind::InvalidData, why)),
         }
+    }
+
+    fn withheld(&self) -> Withheld {
+        self.peer.as_ref().map_or(Withheld::default(), |peer| peer.session.withheld())
     }
 
     fn status(&self) -> Status {

@@ -11,7 +11,7 @@ use crate::software_offload::SoftwareOffload;
 use crate::virtqueue::{
     DirtyLog, Format, GuestMemory, Layout, LogError, Mapped, Packed, Receive, Ring, Split, Transmit, UsedLog, Violation,
 };
-use crate::{Put, Refusal, Room, Wanted};
+use crate::{Put, Refusal, Room, Wanted, Withheld};
 use fairlane_core::ack;
 use fairlane_core::packet::{Checksum, GsoKind, Offload};
 use fairlane_core::sched::Budget;
@@ -91,6 +91,9 @@ pub(super) trait Queues: Send {
 
     /// [`Sink::flush`](crate::Sink::flush)
     fn flush(&mut self, now: Nanos) -> Nanos;
+
+    /// [`Control::withheld`](crate::Control::withheld)
+    fn withheld(&self) -> Withheld;
 
     /// [`Control::enable_notifications`](crate::Control::enable_notifications)
     fn enable_notifications(&mut self, wanted: Wanted) -> bool;
@@ -244,6 +247,13 @@ impl<F: Mapped> Queues for Pairs<F> {
         let received = self.receive.iter_mut().flatten().map(|queue| queue.publish(now));
         let sent = self.transmit.iter_mut().flatten().map(|queue| queue.publish(now));
         received.chain(sent).fold(Nanos::NEVER, Nanos::min)
+    }
+
+    fn withheld(&self) -> Withheld {
+        Withheld {
+            sent: self.transmit.iter().flatten().any(|queue| queue.ring.is_withheld()),
+            received: self.receive.iter().flatten().any(|queue| queue.ring.is_withheld()),
+        }
     }
 
     fn enable_notifications(&mut self, wanted: Wanted) -> bool {

@@ -10,6 +10,7 @@ use super::kept::{Record, two};
 use super::message::Message;
 use super::queues::{self, Queues, Setting};
 use super::rejection::Rejection;
+use crate::Withheld;
 use crate::notifier::Notifier;
 use crate::poller::{Interest, Watcher};
 use crate::virtqueue::{DirtyLog, GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Region, Violation};
@@ -137,6 +138,11 @@ impl Session {
     #[inline]
     pub(super) fn queues(&mut self) -> (&mut dyn Queues, &GuestMemory) {
         (self.queues.as_mut(), &self.memory)
+    }
+
+    /// [`Control::withheld`](crate::Control::withheld)
+    pub(super) fn withheld(&self) -> Withheld {
+        self.queues.withheld()
     }
 
     /// The state of the running receive queues.

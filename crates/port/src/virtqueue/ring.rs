@@ -114,6 +114,11 @@ impl<F: Format> Ring<F> {
         self.queue.complete(chain, len);
     }
 
+    /// Whether completed entries that are not published fill half of the queue ([`Withheld`](crate::Withheld)).
+    pub(crate) fn is_withheld(&self) -> bool {
+        self.queue.next().wrapping_sub(self.queue.published()) >= self.size() / 2
+    }
+
     /// Undoes unpublished completions from entry `base` on: those buffers are available again.
     pub(crate) fn take_back(&mut self, base: u16) {
         self.queue.take_back(base);

@@ -36,7 +36,7 @@ use crate::burst::{Batch, Burst};
 use crate::flow::{self, Turn};
 use crate::poller::{Key, Poller, Watcher};
 use crate::software_offload::SoftwareOffload;
-use crate::{Control, Limit, Put, Refusal, Room, Sink, Source, Status, Wanted};
+use crate::{Control, Limit, Put, Refusal, Room, Sink, Source, Status, Wanted, Withheld};
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Budget;
 use fairlane_core::stats::DropReason;
@@ -367,6 +367,14 @@ impl Control for Xen {
 
     fn limit(&self) -> Option<Limit> {
         self.limit
+    }
+
+    fn withheld(&self) -> Withheld {
+        let queues = || self.link.iter().flat_map(|link| &link.queues);
+        Withheld {
+            sent: queues().any(|queue| queue.transmit.is_withheld()),
+            received: queues().any(|queue| queue.receive.is_withheld()),
+        }
     }
 
     fn status(&self) -> Status {

@@ -89,6 +89,11 @@ impl Receive {
         self.ring.publish()
     }
 
+    /// [`Withheld::received`](crate::Withheld)
+    pub(super) fn is_withheld(&self) -> bool {
+        self.ring.is_withheld()
+    }
+
     /// The state of the frontend ([`Ring::frontend_state`]).
     pub(super) fn frontend_state(&self) -> FrontendState {
         self.ring.frontend_state()

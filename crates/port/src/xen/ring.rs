@@ -155,6 +155,11 @@ impl<const N: usize, A: Words> Ring<N, A> {
         FrontendState { waiting: self.published.wrapping_sub(taken), taken: taken.wrapping_add(requests) }
     }
 
+    /// Whether responses that are not published fill half of the ring ([`Withheld`](crate::Withheld)).
+    pub(super) fn is_withheld(&self) -> bool {
+        self.next.wrapping_sub(self.published) >= SLOTS / 2
+    }
+
     /// Publishes all responses. True if the frontend is to be notified (RING_PUSH_RESPONSES_AND_CHECK_NOTIFY).
     #[inline]
     pub(super) fn publish(&mut self) -> bool {

@@ -69,6 +69,11 @@ impl Transmit {
         if notify { self.ring.enable_notifications(skip) } else { self.ring.holds_more_than(skip) }
     }
 
+    /// [`Withheld::sent`](crate::Withheld)
+    pub(super) fn is_withheld(&self) -> bool {
+        self.ring.is_withheld()
+    }
+
     /// Publishes what was consumed. True if the frontend is to be notified.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {

@@ -2,8 +2,9 @@
 
 use crate::netfront::*;
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload, checksum};
+use fairlane_core::time::Nanos;
 use fairlane_port::xen::FrontendFeatures;
-use fairlane_port::{Control, Put, Refusal, Room, Sink, Status, Wanted};
+use fairlane_port::{Control, Put, Refusal, Room, Sink, Source, Status, Wanted, Withheld};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,6 +40,27 @@ proptest! {
         prop_assert_eq!(first.pass(&mut second), Put { accepted: frames.len(), refusal: None });
         let received: Vec<Vec<u8>> = two.receive().into_iter().map(|(bytes, ..)| bytes).collect();
         prop_assert_eq!(received, frames);
+    }
+}
+
+/// A guest does not know of what was taken or put before the flush.
+#[test]
+fn a_ring_is_withheld_until_the_flush() {
+    let (mut one, mut two, mut first, mut second) = guests();
+    (0..128).for_each(|_| one.transmit(&frame(1, 100), 4000, 0, 0, None));
+    two.post_buffers(256);
+    let Worker { port, burst, .. } = &mut *first;
+    for bursts in 1..=4 {
+        let batch = port.offer(burst, ALL_FRAMES, Nanos(0));
+        assert_eq!(second.port.put(&batch, 0..32, Nanos(0)), Put { accepted: 32, refusal: None });
+        port.consume(32);
+        let is_withheld = bursts == 4;
+        assert_eq!(port.withheld(), Withheld { sent: is_withheld, received: false });
+        assert_eq!(second.port.withheld(), Withheld { sent: false, received: is_withheld });
+    }
+    for port in [port, &mut second.port] {
+        port.flush(Nanos(0));
+        assert_eq!(port.withheld(), Withheld::default());
     }
 }
 

@@ -11,3 +11,4 @@ mod parts;
 mod plan;
 mod properties;
 mod support;
+mod worker;

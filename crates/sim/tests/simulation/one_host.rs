@@ -143,3 +143,22 @@ fn the_same_seed_gives_the_same() {
     scenario.seed = 2;
     assert_ne!(first, of(&scenario));
 }
+
+/// Nine guests are flooded from outside with the smallest frames, and one of ten times their weight sends such frames, of which its
+/// ring holds no more than a round of the worker takes.
+#[test]
+fn a_ring_that_a_round_empties_costs_its_guest_no_part_of_the_worker() {
+    let keys: Vec<String> = (0..10).map(|guest| format!("weight = {}", if guest == 0 { 1000 } else { 100 })).collect();
+    let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let host = &mut scenario.hosts[0];
+    (host.link.rate, host.card) = (None, 100_000_000_000);
+    host.costs.work = Work { frame: 200.0, byte: 0.0 };
+    scenario.traffic.push(traffic(Source::Flood, Place::Guest(0), Place::Outside));
+    let flood = Source::Constant { rate: 600_000_000 };
+    scenario.traffic.extend((1..10).map(|guest| traffic(flood, Place::Outside, Place::Guest(guest))));
+    scenario.traffic.iter_mut().for_each(|traffic| traffic.frame = 64);
+    (scenario.seconds, scenario.settle) = (0.7, Nanos::from_millis(500));
+    let bytes: Vec<u64> = run(&scenario).flows.iter().map(|flows| flows.iter().sum()).collect();
+    let part = bytes[0] as f64 / bytes.iter().sum::<u64>() as f64;
+    assert!((part - 10.0 / 19.0).abs() < 0.01, "{part}");
+}

@@ -1,0 +1,75 @@
+//! What each guest gets of a worker that has to divide its time between what guests send and what they receive from outside, by all of
+//! the engine.
+
+use crate::due::{Demand, divide};
+use crate::support::{run, scenario, traffic};
+use fairlane_core::time::Nanos;
+use fairlane_sim::scenario::{Place, Source, Work};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+/// Nanoseconds that the worker needs for a frame.
+const FRAME: f64 = 2_000.0;
+
+/// Bytes of a frame.
+const BYTES: u32 = 200;
+
+/// What a guest sends or receives: its weight, and how much of the worker it wants, in per cent.
+#[derive(Clone, Debug)]
+struct Flow {
+    weight: u32,
+    wants: u32,
+    is_even: bool,
+}
+
+impl Flow {
+    fn source(&self) -> Source {
+        let rate = (f64::from(self.wants) / 100.0 * 1e9 / FRAME * f64::from(BYTES) * 8.0) as u64;
+        if self.is_even { Source::Constant { rate } } else { Source::Poisson { rate } }
+    }
+}
+
+/// Flows of a direction that want so much at most.
+fn flows(wants: u32) -> impl Strategy<Value = Vec<Flow>> {
+    let flow = (1u32..10, 1..wants, any::<bool>());
+    prop::collection::vec(flow.prop_map(|(weight, wants, is_even)| Flow { weight: weight * 100, wants, is_even }), 0..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(32) })]
+
+    #[test]
+    fn guests_get_what_they_are_due_of_a_worker_in_both_directions(
+        sent in flows(150),
+        received in flows(60),
+        rings in prop::collection::vec(prop::sample::select(vec![256usize, 512, 1024]), 6),
+    ) {
+        prop_assume!(!sent.is_empty() || !received.is_empty());
+        let weight = |flows: &[Flow], guest: usize| flows.get(guest).map_or(100, |flow| flow.weight);
+        let keys: Vec<String> = (0..sent.len().max(received.len()))
+            .map(|guest| format!("weight = {}\nrx_weight = {}", weight(&sent, guest), weight(&received, guest)))
+            .collect();
+        let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        let host = &mut scenario.hosts[0];
+        (host.link.rate, host.card) = (None, 100_000_000_000);
+        host.costs.work = Work { frame: FRAME, byte: 0.0 };
+        scenario.guests.iter_mut().zip(rings).for_each(|(guest, ring)| guest.ring = ring);
+        let out = sent.iter().enumerate().map(|(index, flow)| traffic(flow.source(), Place::Guest(index), Place::Outside));
+        let into = received.iter().enumerate().map(|(index, flow)| traffic(flow.source(), Place::Outside, Place::Guest(index)));
+        scenario.traffic = out.chain(into).collect();
+        scenario.traffic.iter_mut().for_each(|traffic| traffic.frame = BYTES);
+        (scenario.seconds, scenario.settle) = (0.8, Nanos::from_millis(300));
+        let outcome = run(&scenario);
+        let flows: Vec<&Flow> = sent.iter().chain(&received).collect();
+        let part = |frames: u64| frames as f64 * FRAME / 1e9 / outcome.seconds;
+        let found: Vec<f64> = outcome.flows.iter().map(|flows| part(flows.iter().sum::<u64>() / u64::from(BYTES))).collect();
+        let wants = outcome.tallies.iter().map(|tally| part(tally.settled.0));
+        let demands: Vec<Demand> = flows.iter().zip(wants).map(|(flow, wants)| Demand::of(flow.weight, wants)).collect();
+        let due = divide(&demands, found.iter().sum());
+        // A card whose ring overflows loses frames whoever they are for.
+        let is_lost = outcome.drops().contains_key("ring_full");
+        let tolerance = if is_lost { 0.1 } else { 0.03 };
+        let near = found.iter().zip(&due).all(|(found, due)| (found - due).abs() < tolerance);
+        prop_assert!(near, "{found:.3?}, not {due:.3?}, {:?}", outcome.drops());
+    }
+}
