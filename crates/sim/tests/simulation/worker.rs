@@ -4,12 +4,15 @@
 use crate::due::{Demand, divide};
 use crate::support::{run, scenario, traffic};
 use fairlane_core::time::Nanos;
-use fairlane_sim::scenario::{Place, Source, Work};
+use fairlane_sim::scenario::{Place, Scenario, Source, Work};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 /// Nanoseconds that the worker needs for a frame.
 const FRAME: f64 = 2_000.0;
+
+/// Frames of the longest round: of services, of the uplink, and as many again of receive queues.
+const ROUND: f64 = 2.0 * (8.0 + 32.0) * 32.0;
 
 /// Bytes of a frame.
 const BYTES: u32 = 200;
@@ -35,6 +38,31 @@ fn flows(wants: u32) -> impl Strategy<Value = Vec<Flow>> {
     prop::collection::vec(flow.prop_map(|(weight, wants, is_even)| Flow { weight: weight * 100, wants, is_even }), 0..6)
 }
 
+/// A host on which guests send and receive so much, through rings of so many slots.
+fn host(sent: &[Flow], received: &[Flow], rings: &[usize]) -> Scenario {
+    let weight = |flows: &[Flow], guest: usize| flows.get(guest).map_or(100, |flow| flow.weight);
+    let keys: Vec<String> = (0..sent.len().max(received.len()))
+        .map(|guest| format!("weight = {}\nrx_weight = {}", weight(sent, guest), weight(received, guest)))
+        .collect();
+    let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let host = &mut scenario.hosts[0];
+    (host.link.rate, host.card) = (None, 100_000_000_000);
+    host.costs.work = Work { frame: FRAME, byte: 0.0 };
+    scenario.guests.iter_mut().zip(rings).for_each(|(guest, ring)| guest.ring = *ring);
+    let out = sent.iter().enumerate();
+    let out = out.map(|(index, flow)| traffic(flow.source(), Place::Guest(index), Place::Outside));
+    let into = received.iter().enumerate();
+    let into = into.map(|(index, flow)| traffic(flow.source(), Place::Outside, Place::Guest(index)));
+    scenario.traffic = out.chain(into).collect();
+    scenario.traffic.iter_mut().for_each(|traffic| traffic.frame = BYTES);
+    (scenario.seconds, scenario.settle) = (0.8, Nanos::from_millis(300));
+    scenario
+}
+
+fn rings() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(prop::sample::select(vec![256usize, 512, 1024]), 6)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(32) })]
 
@@ -42,34 +70,44 @@ proptest! {
     fn guests_get_what_they_are_due_of_a_worker_in_both_directions(
         sent in flows(150),
         received in flows(60),
-        rings in prop::collection::vec(prop::sample::select(vec![256usize, 512, 1024]), 6),
+        rings in rings(),
     ) {
         prop_assume!(!sent.is_empty() || !received.is_empty());
-        let weight = |flows: &[Flow], guest: usize| flows.get(guest).map_or(100, |flow| flow.weight);
-        let keys: Vec<String> = (0..sent.len().max(received.len()))
-            .map(|guest| format!("weight = {}\nrx_weight = {}", weight(&sent, guest), weight(&received, guest)))
-            .collect();
-        let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
-        let host = &mut scenario.hosts[0];
-        (host.link.rate, host.card) = (None, 100_000_000_000);
-        host.costs.work = Work { frame: FRAME, byte: 0.0 };
-        scenario.guests.iter_mut().zip(rings).for_each(|(guest, ring)| guest.ring = ring);
-        let out = sent.iter().enumerate().map(|(index, flow)| traffic(flow.source(), Place::Guest(index), Place::Outside));
-        let into = received.iter().enumerate().map(|(index, flow)| traffic(flow.source(), Place::Outside, Place::Guest(index)));
-        scenario.traffic = out.chain(into).collect();
-        scenario.traffic.iter_mut().for_each(|traffic| traffic.frame = BYTES);
-        (scenario.seconds, scenario.settle) = (0.8, Nanos::from_millis(300));
-        let outcome = run(&scenario);
-        let flows: Vec<&Flow> = sent.iter().chain(&received).collect();
+        let outcome = run(&host(&sent, &received, &rings));
         let part = |frames: u64| frames as f64 * FRAME / 1e9 / outcome.seconds;
-        let found: Vec<f64> = outcome.flows.iter().map(|flows| part(flows.iter().sum::<u64>() / u64::from(BYTES))).collect();
+        let found = outcome.flows.iter().map(|flows| part(flows.iter().sum::<u64>() / u64::from(BYTES)));
+        let found: Vec<f64> = found.collect();
         let wants = outcome.tallies.iter().map(|tally| part(tally.settled.0));
-        let demands: Vec<Demand> = flows.iter().zip(wants).map(|(flow, wants)| Demand::of(flow.weight, wants)).collect();
+        let flows = sent.iter().chain(&received).zip(wants);
+        let demands: Vec<Demand> = flows.map(|(flow, wants)| Demand::of(flow.weight, wants)).collect();
         let due = divide(&demands, found.iter().sum());
         // A card whose ring overflows loses frames whoever they are for.
         let is_lost = outcome.drops().contains_key("ring_full");
         let tolerance = if is_lost { 0.1 } else { 0.03 };
         let near = found.iter().zip(&due).all(|(found, due)| (found - due).abs() < tolerance);
         prop_assert!(near, "{found:.3?}, not {due:.3?}, {:?}", outcome.drops());
+    }
+
+    #[test]
+    fn a_guest_within_its_share_of_a_worker_loses_nothing_and_waits_for_two_rounds_at_most(
+        sent in flows(150),
+        received in flows(60),
+        rings in rings(),
+    ) {
+        let own = sent.len().max(received.len());
+        let mut all = [sent, received];
+        for flows in &mut all {
+            flows.resize(own, Flow { weight: 100, wants: 0, is_even: true });
+            // It is due a fiftieth at least.
+            flows.push(Flow { weight: 300, wants: 1, is_even: true });
+        }
+        let outcome = run(&host(&all[0], &all[1], &rings));
+        prop_assert!(outcome.hosts[0].vifs[own].drops.is_empty(), "{:?}", outcome.hosts[0].vifs[own].drops);
+        for flow in [own, 2 * own + 1] {
+            let tally = &outcome.tallies[flow];
+            let longest = tally.waits.max() as f64;
+            prop_assert!(longest < 2.0 * ROUND * FRAME, "{longest} ns");
+            prop_assert!(tally.arrived > 0 && tally.refused_by_guest == 0);
+        }
     }
 }
