@@ -19,8 +19,9 @@
 use crate::time::{Nanos, SECOND};
 use crate::{PortId, TenantId};
 
-/// Shortest period. A limit follows a change of the load after one or two of them.
-const PERIOD: Nanos = Nanos::from_millis(1);
+/// Shortest period while nobody is limited, and while somebody is. The first is short, as the uplink's ring may overflow within some
+/// milliseconds; the second longer, as the division of little time is that of chance.
+const PERIODS: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::from_millis(4));
 
 /// Nanoseconds of a period for each active flow at least, so that the division costs little beside their services.
 const FLOW_PERIOD: u64 = 1_000;
@@ -279,7 +280,8 @@ impl Inflow {
     pub fn advance(&mut self, now: Nanos, lost: impl FnOnce() -> u64) {
         let elapsed = now.since(self.began);
         let flows = self.senders.active.len() + self.receivers.active.len();
-        if elapsed >= PERIOD && elapsed.0 >= FLOW_PERIOD * flows as u64 {
+        let period = if self.is_limited { PERIODS.1 } else { PERIODS.0 };
+        if elapsed >= period && elapsed.0 >= FLOW_PERIOD * flows as u64 {
             self.end_period(elapsed, lost());
             self.began = now;
         }
@@ -441,7 +443,7 @@ fn followed(limit: Option<u64>, level: Option<Level>, elapsed: Nanos) -> Option<
     let rate = (u128::from(time) << FRACTION) / (u128::from(weights) * u128::from(elapsed.0));
     let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
     // What flows take follows the limit, so a limit that changes at once may swing.
-    Some(limit.map_or(rate, |limit| limit - limit / 4 + rate / 4))
+    Some(limit.map_or(rate, |limit| limit - limit / 2 + rate / 2))
 }
 
 /// How much a limit is raised after a period in which it was not needed.

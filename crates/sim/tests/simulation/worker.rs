@@ -1,7 +1,7 @@
 //! What each guest gets of a worker that has to divide its time between what guests send and what they receive from outside, by all of
 //! the engine.
 
-use crate::due::{Demand, divide};
+use crate::due::{Demand, divide_among};
 use crate::support::{run, scenario, traffic};
 use fairlane_core::time::Nanos;
 use fairlane_sim::scenario::{Place, Scenario, Source, Work};
@@ -38,12 +38,19 @@ fn flows(wants: u32) -> impl Strategy<Value = Vec<Flow>> {
     prop::collection::vec(flow.prop_map(|(weight, wants, is_even)| Flow { weight: weight * 100, wants, is_even }), 0..6)
 }
 
-/// A host on which guests send and receive so much, through rings of so many slots.
-fn host(sent: &[Flow], received: &[Flow], rings: &[usize]) -> Scenario {
+/// Weights of the two tenants, in both directions.
+const TENANTS: [u32; 2] = [300, 700];
+
+/// A host on which guests, some of which are a tenant's, send and receive so much, through rings of so many slots.
+fn host(sent: &[Flow], received: &[Flow], whose: &[Option<usize>], rings: &[usize]) -> Scenario {
     let weight = |flows: &[Flow], guest: usize| flows.get(guest).map_or(100, |flow| flow.weight);
-    let keys: Vec<String> = (0..sent.len().max(received.len()))
-        .map(|guest| format!("weight = {}\nrx_weight = {}", weight(sent, guest), weight(received, guest)))
-        .collect();
+    let tenant = |guest: usize| whose.get(guest).copied().flatten();
+    let tenant = |guest: usize| tenant(guest).map_or(String::new(), |tenant| format!("tenant = \"t{tenant}\""));
+    let own = |guest| format!("weight = {}\nrx_weight = {}\n", weight(sent, guest), weight(received, guest));
+    let keys = (0..sent.len().max(received.len())).map(|guest| own(guest) + &tenant(guest));
+    let mut keys: Vec<String> = keys.collect();
+    let table = |(index, weight)| format!("\n[[tenant]]\nname = \"t{index}\"\nweight = {weight}\n");
+    keys.last_mut().expect("there is a guest").extend(TENANTS.iter().enumerate().map(table));
     let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
     let host = &mut scenario.hosts[0];
     (host.link.rate, host.card) = (None, 100_000_000_000);
@@ -70,20 +77,26 @@ proptest! {
     fn guests_get_what_they_are_due_of_a_worker_in_both_directions(
         sent in flows(150),
         received in flows(60),
+        whose in prop::collection::vec(prop::option::of(0usize..2), 6),
         rings in rings(),
     ) {
         prop_assume!(!sent.is_empty() || !received.is_empty());
-        let outcome = run(&host(&sent, &received, &rings));
+        let outcome = run(&host(&sent, &received, &whose, &rings));
         let part = |frames: u64| frames as f64 * FRAME / 1e9 / outcome.seconds;
         let found = outcome.flows.iter().map(|flows| part(flows.iter().sum::<u64>() / u64::from(BYTES)));
         let found: Vec<f64> = found.collect();
         let wants = outcome.tallies.iter().map(|tally| part(tally.settled.0));
         let flows = sent.iter().chain(&received).zip(wants);
         let demands: Vec<Demand> = flows.map(|(flow, wants)| Demand::of(flow.weight, wants)).collect();
-        let due = divide(&demands, found.iter().sum());
+        // What a tenant's guests send and what they receive are two groups.
+        let groups = [&whose[..sent.len()], &whose[..received.len()]].map(|whose| whose.iter().copied());
+        let [senders, receivers] = groups;
+        let groups: Vec<_> = senders.chain(receivers.map(|tenant| tenant.map(|tenant| tenant + TENANTS.len()))).collect();
+        let tenants: Vec<_> = [TENANTS; 2].concat().into_iter().map(|weight| Demand::of(weight, f64::INFINITY)).collect();
+        let due = divide_among(&demands, &tenants, &groups, found.iter().sum());
         // A card whose ring overflows loses frames whoever they are for.
         let is_lost = outcome.drops().contains_key("ring_full");
-        let tolerance = if is_lost { 0.1 } else { 0.03 };
+        let tolerance = if is_lost { 0.1 } else { 0.015 };
         let near = found.iter().zip(&due).all(|(found, due)| (found - due).abs() < tolerance);
         prop_assert!(near, "{found:.3?}, not {due:.3?}, {:?}", outcome.drops());
     }
@@ -101,7 +114,7 @@ proptest! {
             // It is due a fiftieth at least.
             flows.push(Flow { weight: 300, wants: 1, is_even: true });
         }
-        let outcome = run(&host(&all[0], &all[1], &rings));
+        let outcome = run(&host(&all[0], &all[1], &[], &rings));
         prop_assert!(outcome.hosts[0].vifs[own].drops.is_empty(), "{:?}", outcome.hosts[0].vifs[own].drops);
         for flow in [own, 2 * own + 1] {
             let tally = &outcome.tallies[flow];
