@@ -43,7 +43,8 @@ struct Group {
     /// Number of active ports, and of those in service.
     active: usize,
     serving: usize,
-    /// All its active ports are in service: so is it on the link, though no port of it is offered.
+    /// Those of its active ports that are not above their `max_rate` are in service: so is it on the link, though no port of it is
+    /// offered.
     is_out: bool,
 }
 
@@ -142,29 +143,26 @@ impl Tenants {
 
     /// Chooses a port of the tenant that the link chose; none if none can be served now.
     fn next_of(&mut self, tenant: TenantId, budget: Budget, now: Nanos) -> Option<Next> {
-        let group = self.group(tenant)?;
-        match group.ports.next(now) {
+        let group = self.groups.get_mut(tenant.index())?.as_mut()?;
+        let after = match group.ports.next(now) {
             Next::Serve(number, own) => {
                 group.serving += 1;
                 let port = group.members[number.index()];
                 self.offered = Some(port);
                 let (bytes, frames) = (own.bytes.min(budget.bytes), own.frames.min(budget.frames));
-                Some(Next::Serve(port, Budget { bytes, frames }))
+                return Some(Next::Serve(port, Budget { bytes, frames }));
             }
             Next::WaitUntil(time) => {
                 self.held.push(tenant.0, time);
-                self.link.charge(of_tenant(tenant), Cost::default(), After::Blocked, now);
-                None
+                After::Blocked
             }
-            Next::Idle if group.serving > 0 => {
-                group.is_out = true;
-                None
-            }
-            Next::Idle => {
-                self.link.charge(of_tenant(tenant), Cost::default(), After::Empty, now);
-                None
-            }
+            Next::Idle => After::Empty,
+        };
+        group.is_out = group.serving > 0;
+        if !group.is_out {
+            self.link.charge(of_tenant(tenant), Cost::default(), after, now);
         }
+        None
     }
 }
 
@@ -217,7 +215,7 @@ impl Scheduler for Tenants {
         group.ports.configure(number, share, now);
         // A port that was above its old `max_rate` may be below the new one.
         if group.active > 0 && self.held.remove(tenant.0) {
-            self.link.activate(of_tenant(tenant), now);
+            self.enter(tenant, now);
         }
     }
 
@@ -234,7 +232,7 @@ impl Scheduler for Tenants {
         let was_last = group.serving == 0 && std::mem::take(&mut group.is_out);
         // Perhaps no other port is above its `max_rate`.
         if self.held.remove(tenant.0) {
-            self.link.activate(of_tenant(tenant), Nanos(0));
+            self.enter(tenant, Nanos(0));
         }
         if is_offered || was_last {
             self.link.charge(of_tenant(tenant), Cost::default(), after, Nanos(0));
@@ -252,7 +250,7 @@ impl Scheduler for Tenants {
     fn next(&mut self, now: Nanos) -> Next {
         self.put_back(now);
         while let Some((_, tenant)) = self.held.pop_until(now) {
-            self.link.activate(of_tenant(TenantId(tenant)), now);
+            self.enter(TenantId(tenant), now);
         }
         loop {
             match self.link.next(now) {
