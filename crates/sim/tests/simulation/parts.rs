@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 /// How far a guest may be from what it is due, as a part of the whole.
-const TOLERANCE: f64 = 0.015;
+const TOLERANCE: f64 = 0.01;
 
 /// The link's rate, Mbit/s.
 const LINK: f64 = 100.0;

@@ -29,9 +29,6 @@ use queue::Queue;
 /// Bytes of the largest frame: 64 KiB of IP with an Ethernet header (segmentation offload).
 const MAX_FRAME: u64 = 65_550;
 
-/// Bytes of a full frame on most networks.
-const USUAL_FRAME: u64 = 1514;
-
 /// Bytes of the largest service.
 const MAX_SERVICE: u64 = BUDGET_BYTES + MAX_FRAME;
 
@@ -125,12 +122,6 @@ impl Fair {
         time.clamp(LEAST_COST, u32::MAX.into()) as u32
     }
 
-    /// About the time of a service that uses a budget, in nanoseconds.
-    fn time_of(&self, budget: Budget) -> u64 {
-        let bytes = budget.bytes.min(u64::from(budget.frames) * USUAL_FRAME);
-        if self.byte_time == 0 { u64::MAX } else { link_time(bytes, self.byte_time) }
-    }
-
     /// Whether a port is in service.
     #[inline(always)]
     pub(super) fn serves(&self, port: PortId) -> bool {
@@ -148,7 +139,7 @@ impl Fair {
         self.activate(port, now);
         if self.state(port) == State::Held {
             self.throttle.unhold(port.0);
-            self.queue.join(port.0, now, Nanos::NEVER, u64::MAX);
+            self.queue.join(port.0, now, Nanos::NEVER);
         }
         self.guarantee.leave(port.0);
         self.queue.take(port.0);
@@ -215,16 +206,13 @@ impl Fair {
     /// ago has lost what it was owed.
     fn enter(&mut self, port: u32, now: Nanos, grace: Nanos) {
         let rated = self.queue.vif(port).is_some_and(|vif| vif.rated);
-        let mut usable = u64::MAX;
-        if rated {
-            let Some(room) = self.throttle.room(port, now) else { return self.hold(port) };
-            // Were it owed more, that would be missing to others that return.
-            usable = self.time_of(room);
+        if rated && self.throttle.room(port, now).is_none() {
+            return self.hold(port);
         }
         // One that waited already, and now does so with another share, was not idle either.
         let was_idle = !matches!(self.state(PortId(port)), State::Blocked | State::Ready);
         self.set(port, State::Ready);
-        self.queue.join(port, now, grace, usable);
+        self.queue.join(port, now, grace);
         if rated {
             match was_idle {
                 true => self.guarantee.resume(port, now),

@@ -237,14 +237,12 @@ impl Queue {
     }
 
     /// Makes a port a member and queues it where it left, unless V has passed that since: what it was owed is kept only if it left
-    /// less than `grace` ago, at most the nanoseconds that its limits let it use, and of what all those are owed that returned at most
-    /// one service.
-    pub(super) fn join(&mut self, port: u32, now: Nanos, grace: Nanos, usable: u64) {
+    /// less than `grace` ago, and of what all those are owed that returned at most one service.
+    pub(super) fn join(&mut self, port: u32, now: Nanos, grace: Nanos) {
         if !std::mem::take(&mut self.ports[port as usize].leaving) {
             let away = now.since(self.left[port as usize]);
             let owed = self.owed();
-            let most = self.most.saturating_sub(owed).min(usable.saturating_mul(1 << FRACTION));
-            let most = if away <= grace { most } else { 0 };
+            let most = if away <= grace { self.most.saturating_sub(owed) } else { 0 };
             let entry = &mut self.ports[port as usize];
             let least = self.par.wrapping_sub(quotient(most, entry.per_weight));
             if (least.wrapping_sub(entry.start) as i64) > 0 || away > FORGET {
