@@ -368,7 +368,8 @@ impl Bridge {
             sender.counters.sent_bytes += bytes;
             sender.uplink_bytes += cost.uplink_bytes - before.uplink_bytes;
             sender.touch(*from, &mut self.fabric.touched);
-            if sender.port.withheld().sent {
+            sender.taken += frames;
+            if sender.withholds_sent() {
                 self.fabric.receivers.end_round(matches!(left, Left::Nothing));
             }
             let waited = if *from == UPLINK { Nanos(0) } else { now.since(sender.since) };
@@ -473,6 +474,7 @@ impl Bridge {
         touched.retain(|port| {
             let Some(entry) = &mut entries[port.index()] else { return false };
             let again = entry.port.flush(now);
+            entry.taken = 0;
             sleep.watch_time(*port, entry);
             next = next.min(again);
             entry.touched = again != Nanos::NEVER;

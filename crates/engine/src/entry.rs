@@ -29,6 +29,9 @@ pub(crate) enum Turn {
     Parked(PortId),
 }
 
+/// Frames that fill half of no ring: the largest, of 64 KiB, take up to 20 of Xen's 256 slots. So little is not worth asking the port.
+const FEW_FRAMES: u64 = 6;
+
 /// The state of a guest's receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RxState {
@@ -95,6 +98,8 @@ pub(crate) struct PortEntry {
     pub refused: bool,
     /// Whether it is in the list of ports to flush.
     pub touched: bool,
+    /// Frames that were taken from it since it was flushed, and are perhaps [withheld](fairlane_port::Withheld).
+    pub taken: u64,
     /// Whether it or its tenant has a highest rate for what it sends.
     pub is_limited: bool,
     /// Its weight and its tenant's for what it sends.
@@ -174,6 +179,7 @@ impl PortEntry {
             measured_share: 0.0,
             marked: 0,
             touched: false,
+            taken: 0,
             uncharged_look: 0,
             unit_time: UnitTime::default(),
             messages: Messages::default(),
@@ -215,6 +221,12 @@ impl PortEntry {
     #[inline]
     pub(crate) fn has_frames(&mut self, now: Nanos) -> bool {
         self.sends_for_guest() || self.port.waiting(now)
+    }
+
+    /// Whether its ring is to be flushed before its guest can send more.
+    #[inline]
+    pub(crate) fn withholds_sent(&self) -> bool {
+        self.taken >= FEW_FRAMES && self.port.withheld().sent
     }
 
     /// Whether early ack has frames to send for its guest.

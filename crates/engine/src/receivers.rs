@@ -165,6 +165,10 @@ pub(crate) struct Delivered {
 impl Fabric {
     /// Delivers queued frames, in at most [`SERVICES`] services. Advances `now` by the time this took.
     pub(crate) fn deliver_queued(&mut self, burst: &mut Burst, now: &mut Nanos, clock: &impl Clock) -> Delivered {
+        if !self.receivers.pool.is_used() && self.receivers.full.is_empty() {
+            self.receivers.pace.is_behind = false;
+            return Delivered { frames: 0, busy: false, next: Nanos::NEVER };
+        }
         let mut delivered = Delivered { frames: 0, busy: true, next: self.check_full_rings(*now) };
         for _ in 0..SERVICES {
             if delivered.busy {

@@ -102,7 +102,7 @@ impl Bridge {
         let wants = match after {
             After::Backlogged if limited => Wants::Limited,
             After::Backlogged => Wants::All,
-            After::Empty if entry.port.withheld().sent => Wants::Withheld,
+            After::Empty if entry.withholds_sent() => Wants::Withheld,
             After::Empty | After::Blocked => Wants::Nothing,
         };
         self.fabric.receivers.inflow.sent(port, owner, nanos, wants);
