@@ -128,7 +128,7 @@ struct Flows {
     active: Vec<PortId>,
 }
 
-/// What a sender wants beyond what it took.
+/// What a sender wants beyond what it took. While the worker is never idle, those from `Withheld` on lack its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wants {
     /// Nothing: its ring is empty, or it waits for another guest.

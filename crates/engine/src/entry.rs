@@ -106,7 +106,7 @@ pub(crate) struct PortEntry {
     pub tx_owner: Owner,
     /// Its ticket for the guest that it last waited for.
     pub ticket: Option<Ticket>,
-    /// Average time of the worker per frame.
+    /// Average time of the worker for what its frames are.
     pub unit_time: UnitTime,
     /// The worker's time to look into its ring while it waited, in nanoseconds, that was not charged yet.
     pub uncharged_look: u64,

@@ -21,8 +21,9 @@ pub(super) const UPLINK_BURSTS: usize = 4;
 pub(super) struct FromUplink {
     /// Whether frames may wait in it.
     pub waits: bool,
+    /// Bursts that it delivered.
     pub bursts: usize,
-    /// What was delivered from receive queues meanwhile.
+    /// What was delivered from receive queues in the round.
     pub queued: Delivered,
 }
 
