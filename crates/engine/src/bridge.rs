@@ -279,9 +279,6 @@ impl Bridge {
             Left::Nothing => After::Empty,
             Left::Waits(_) => After::Blocked,
         };
-        if let Some(entry) = self.fabric.entry(port) {
-            entry.is_backlogged = after == After::Backlogged;
-        }
         self.scheduler.charge(port, service.cost, after, end);
         self.report_sent(port, service.cost.nanos, after);
         match left {

@@ -96,9 +96,10 @@ impl Bridge {
         is_next && self.fabric.entry(port).is_some_and(|entry| entry.is_backlogged)
     }
 
-    /// Charges a guest for a service of its ring.
+    /// Charges a guest for a service of its ring, and notes whether it has more to send.
     pub(super) fn report_sent(&mut self, port: PortId, nanos: u64, after: After) {
         let Some(entry) = self.fabric.entry(port) else { return };
+        entry.is_backlogged = after == After::Backlogged;
         let (owner, limited) = (entry.tx_owner, entry.is_limited);
         let wants = match after {
             After::Backlogged if limited => Wants::Limited,
