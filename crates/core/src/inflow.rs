@@ -13,6 +13,9 @@
 //! frame is dropped for it while the worker has time to spare: there is a limit only after a period in which the worker was never
 //! idle although a guest had more to send, or in which the uplink lost frames.
 //!
+//! All time here is the worker's own ([`Inflow::set_now`]): time that other threads take of its core is nobody's to be divided, and a
+//! worker that is kept from running is not one that guests give too much to do.
+//!
 //! Flows of a tenant's guests share what the tenant gets: the division is made among tenants and flows without one, by the tenants'
 //! weights, and then in each tenant that wants more than its part. So there is a limit for each tenant.
 
@@ -59,6 +62,8 @@ fn grown(took: u64) -> u64 {
 /// The time that each flow took of a worker, and the limit for receivers.
 #[derive(Default)]
 pub struct Inflow {
+    /// The worker's own time.
+    now: Nanos,
     /// Number of the period, and when it began.
     period: u32,
     began: Nanos,
@@ -185,6 +190,13 @@ impl Inflow {
         Inflow { period: 1, ahead: -1, most_bursts: BURSTS.0, ..Inflow::default() }
     }
 
+    /// Sets the time: that of a monotonic clock, without what other threads took of the worker's core while it had something to do. It may
+    /// be corrected, and go back by a little.
+    #[inline]
+    pub fn set_now(&mut self, now: Nanos) {
+        self.now = now;
+    }
+
     /// Whether the uplink may deliver another burst before the next guest is served. It may take as much time as all guests' services.
     /// While there is a limit, which divides the time better, it may take several times as much, in a little more bursts than receivers
     /// are due for each service that senders are due.
@@ -207,14 +219,14 @@ impl Inflow {
 
     /// Whether frames from the uplink may be delivered to a port.
     #[inline]
-    pub fn admits(&self, port: PortId, now: Nanos) -> bool {
-        let allowed = |flow: &Flow| flow.allowed <= now + BURST;
+    pub fn admits(&self, port: PortId) -> bool {
+        let allowed = |flow: &Flow| flow.allowed <= self.now + BURST;
         !self.is_limited || self.receivers.flows.get(port.index()).is_none_or(allowed)
     }
 
     /// Charges a port for the worker's time that it took to deliver frames to it, in nanoseconds.
     #[inline]
-    pub fn received(&mut self, port: PortId, owner: Owner, nanos: u64, now: Nanos) {
+    pub fn received(&mut self, port: PortId, owner: Owner, nanos: u64) {
         let limit = if self.is_limited { self.limit_of(owner) } else { None };
         let flow = self.receivers.get(port, owner, self.period);
         flow.took += nanos;
@@ -222,7 +234,7 @@ impl Inflow {
             // The generic cell rate algorithm (ITU-T I.371), with the time that the limit needs to allow this much.
             let needed = (u128::from(nanos) << FRACTION) / (u128::from(limit) * u128::from(owner.weight.max(1)));
             let needed = Nanos(u64::try_from(needed).map_or(MOST_NEEDED.0, |needed| needed.min(MOST_NEEDED.0)));
-            flow.allowed = flow.allowed.max(now) + needed;
+            flow.allowed = flow.allowed.max(self.now) + needed;
         }
         self.ahead = (self.ahead + nanos as i64).min(MOST_AHEAD);
     }
@@ -277,13 +289,13 @@ impl Inflow {
 
     /// Ends the period if it is long enough. `lost` is the number of frames that the uplink has lost so far.
     #[inline]
-    pub fn advance(&mut self, now: Nanos, lost: impl FnOnce() -> u64) {
-        let elapsed = now.since(self.began);
+    pub fn advance(&mut self, lost: impl FnOnce() -> u64) {
+        let elapsed = self.now.since(self.began);
         let flows = self.senders.active.len() + self.receivers.active.len();
         let period = if self.is_limited { PERIODS.1 } else { PERIODS.0 };
         if elapsed >= period && elapsed.0 >= FLOW_PERIOD * flows as u64 {
             self.end_period(elapsed, lost());
-            self.began = now;
+            self.began = self.now;
         }
     }
 

@@ -115,8 +115,9 @@ impl Worker {
         for _ in 0..self.ring.len().min(BURST) {
             let Some(receiver) = self.ring.pop_front() else { break };
             let (port, owner) = (PortId(receiver as u32), self.owner(1, receiver));
-            if self.inflow.admits(port, self.now) {
-                self.inflow.received(port, owner, DELIVERY, self.now);
+            self.inflow.set_now(self.now);
+            if self.inflow.admits(port) {
+                self.inflow.received(port, owner, DELIVERY);
                 self.took[1][receiver] += DELIVERY;
                 self.now += Nanos(DELIVERY);
             } else {
@@ -166,7 +167,8 @@ impl Worker {
             _ => self.inflow.none_sends(),
         }
         let lost = self.lost;
-        self.inflow.advance(self.now, || lost);
+        self.inflow.set_now(self.now);
+        self.inflow.advance(|| lost);
     }
 
     /// The part of the worker's time that each sender and each receiver gets, after some time to settle.

@@ -64,6 +64,10 @@ impl UnitTime {
 pub(crate) struct Worked {
     at: Nanos,
     work: Nanos,
+    /// The worker's own time then.
+    own: Nanos,
+    /// Whether the worker had nothing to do at some time since.
+    idle: bool,
 }
 
 impl Worked {
@@ -78,9 +82,24 @@ impl Worked {
     /// The CPU time since the last reading, in nanoseconds.
     #[cold]
     pub(crate) fn take(&mut self, now: Nanos, clock: &impl Clock) -> u64 {
-        let before = self.work;
-        *self = Worked { at: now, work: clock.worked() };
-        self.work.since(before).0
+        let (elapsed, work) = (now.since(self.at), clock.worked());
+        let worked = work.since(self.work);
+        let own = if self.idle { elapsed } else { elapsed.min(worked) };
+        *self = Worked { at: now, work, own: self.own + own, idle: false };
+        worked.0
+    }
+
+    /// Reports that the worker had nothing to do.
+    #[inline]
+    pub(crate) fn idle(&mut self) {
+        self.idle = true;
+    }
+
+    /// The worker's own time: that of the clock, without what other threads took of its core while it had something to do. What they took
+    /// since the last reading is not known, so little is added to that.
+    #[inline]
+    pub(crate) fn own_time(&self, now: Nanos) -> Nanos {
+        self.own + now.since(self.at).min(FRESH)
     }
 }
 

@@ -136,7 +136,7 @@ impl Bridge {
     /// served since.
     pub fn round(&mut self, burst: &mut Burst, mut now: Nanos, clock: &impl Clock) -> Round {
         let mut round = Round { frames: 0, busy: true, next: Nanos::NEVER, end: now };
-        self.worked.refresh(now, clock);
+        self.tick(now, clock);
         self.fabric.receivers.new_waits = false;
         let queued = self.fabric.deliver_queued(burst, &mut now, clock);
         if !self.contended.is_empty() {
@@ -198,7 +198,7 @@ impl Bridge {
             round.next = round.next.min(self.uplink_room(now));
         }
         round.busy |= self.fabric.receivers.new_waits;
-        self.end_period(&round, now);
+        self.end_period(&round, now, clock);
         self.last_frames = round.frames;
         Round { end: now, ..round }
     }

@@ -274,14 +274,14 @@ impl PortEntry {
         let run = sending.done..end;
         let is_inward = sending.from == UPLINK;
         let units = if is_inward { work(run.len() as u64, sending.batch.bytes_of(run)) } else { 0 };
-        if is_inward && !receivers.inflow.admits(id, sending.now) {
+        if is_inward && !receivers.inflow.admits(id) {
             return self.refuse(sending, id, end, units, receivers);
         }
         self.accept(sending, id, end, touched, receivers);
         if is_inward {
             receivers.uplink_work.units += units;
             let nanos = receivers.uplink_work.time_of(units);
-            receivers.inflow.received(id, self.rx_owner, nanos, sending.now);
+            receivers.inflow.received(id, self.rx_owner, nanos);
         }
     }
 

@@ -201,7 +201,7 @@ impl Fabric {
                 *now = end;
                 delivered.frames += cost.frames;
                 if let Some(entry) = self.entries[port.index()].as_deref() {
-                    self.receivers.inflow.received(port, entry.rx_owner, cost.nanos, end);
+                    self.receivers.inflow.received(port, entry.rx_owner, cost.nanos);
                 }
                 self.receivers.pace.take(cost.uplink_bytes, end);
                 self.receivers.scheduler.charge(port, cost, after, end);

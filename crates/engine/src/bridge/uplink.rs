@@ -35,14 +35,22 @@ impl Bridge {
         now
     }
 
+    /// Tells the receivers' limits how much time the worker has had.
+    pub(super) fn tick(&mut self, now: Nanos, clock: &impl Clock) {
+        self.worked.refresh(now, clock);
+        self.fabric.receivers.inflow.set_now(self.worked.own_time(now));
+    }
+
     /// Reports to the receivers' limits whether the worker had something to do, and what the uplink lost.
-    pub(super) fn end_period(&mut self, round: &Round, now: Nanos) {
+    pub(super) fn end_period(&mut self, round: &Round, now: Nanos, clock: &impl Clock) {
+        self.tick(now, clock);
         let Fabric { receivers, entries, .. } = &mut self.fabric;
         let uplink = entries[UPLINK.index()].as_deref();
-        receivers.inflow.advance(now, || uplink.map_or(0, |uplink| uplink.port.lost().get(DropReason::RingFull)));
+        receivers.inflow.advance(|| uplink.map_or(0, |uplink| uplink.port.lost().get(DropReason::RingFull)));
         // That holds for the time until the next round, so it counts in the period that this time belongs to.
         if round.frames == 0 || !round.busy {
             receivers.inflow.idle();
+            self.worked.idle();
         }
         if !self.held.is_empty() {
             receivers.inflow.uplink_full();
@@ -81,6 +89,7 @@ impl Bridge {
             if self.fabric.receivers.inflow.is_limited() {
                 // Some bursts are dropped, and measured together with others they would tell nothing.
                 *now = self.measure_uplink(*now, clock);
+                self.tick(*now, clock);
             }
             if self.fabric.receivers.flush_due {
                 break;

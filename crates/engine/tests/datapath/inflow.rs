@@ -141,6 +141,29 @@ fn others_receive_what_they_are_due_beside_a_flood() {
     assert!(host.refused(1) > 0);
 }
 
+/// A worker that others keep from running has little time, and yet enough for its guests.
+#[test]
+fn a_worker_that_others_keep_from_running_drops_nothing() {
+    let mut host = Host::new(&[(100, 100); 5]);
+    let (mut sent, mut asked) = (0, 0);
+    while host.clock.now() < Nanos(SECOND) {
+        let millis = host.clock.now().0 / 1_000_000;
+        if sent <= millis / 20 {
+            (1..=4).for_each(|guest| host.fill(guest, &[(0, 1)]));
+            sent += 1;
+        }
+        while asked < millis {
+            host.peers[0].send(&frame(mac(5), mac(0), 20 * DELIVERY, 60), Offload::default());
+            asked += 1;
+        }
+        let round = host.bridge.round(&mut host.burst, host.clock.now(), &host.clock);
+        host.peers.iter().for_each(|peer| while peer.receive().is_some() {});
+        // Others run whenever it gives way.
+        host.clock.spend(0, if round.busy { 5_000_000 } else { 100_000 });
+    }
+    assert_eq!(host.refused(5), 0, "of {asked} frames");
+}
+
 #[test]
 fn nothing_is_dropped_for_a_share_that_no_other_guest_wants() {
     let mut host = Host::new(&[(100, 1), (10_000, 100)]);
