@@ -53,10 +53,10 @@ pub(crate) struct Bbr {
     rates: [f64; ROUNDS],
     /// Number of rounds.
     round: usize,
-    /// When this one began, how many had arrived, the number that ends it, and whether the sender had too little to send.
-    began: Nanos,
+    /// When this one began, how many had arrived, and whether the sender had too little to send. It ends as an answer to what was sent
+    /// since arrives.
+    began: Option<Nanos>,
     had: u64,
-    end: u32,
     is_limited: bool,
     /// Segments that arrived.
     arrived: u64,
@@ -87,9 +87,8 @@ impl Bbr {
             window: FIRST,
             rates: [0.0; ROUNDS],
             round: 0,
-            began: Nanos(0),
+            began: None,
             had: 0,
-            end: 0,
             is_limited: false,
             arrived: 0,
             trip: Nanos::NEVER,
@@ -131,7 +130,7 @@ impl Bbr {
 
     /// An answer arrived.
     pub(crate) fn answer(&mut self, answer: &Answer) {
-        let Answer { arrived, flew, trip, before, next, is_limited, now, .. } = *answer;
+        let Answer { arrived, flew, trip, is_limited, now, .. } = *answer;
         let flies = f64::from(flew.saturating_sub(arrived));
         self.arrived += u64::from(arrived);
         self.is_limited |= is_limited;
@@ -139,19 +138,19 @@ impl Bbr {
         if trip <= self.trip || is_stale {
             (self.trip, self.seen) = (trip, now);
         }
-        if before >= self.end {
-            self.end_round(next, now);
+        if self.began.is_none_or(|began| began + trip <= now) {
+            self.end_round(now);
         }
         self.bursts.answer(f64::from(arrived), self.rate(), self.window, self.round, now);
         self.advance(flies, is_stale, now);
         self.grow(f64::from(arrived));
     }
 
-    fn end_round(&mut self, next: u32, now: Nanos) {
-        let (time, arrived) = (now.since(self.began).as_secs_f64(), (self.arrived - self.had) as f64);
-        let rate = (arrived / time.max(1e-9)).max(LOWEST);
+    fn end_round(&mut self, now: Nanos) {
+        let rate = |began: Nanos| (self.arrived - self.had) as f64 / now.since(began).as_secs_f64().max(1e-9);
+        let rate = self.began.map(|began| rate(began).max(LOWEST));
         // A sender with too little to send shows less than the bandwidth, at times.
-        if self.end > 0 && (!self.is_limited || rate >= self.rate()) {
+        if let Some(rate) = rate.filter(|rate| !self.is_limited || *rate >= self.rate()) {
             self.round += 1;
             self.rates[self.round % ROUNDS] = rate;
             if !self.is_full() && !self.is_limited {
@@ -159,7 +158,7 @@ impl Bbr {
                 (self.best, self.same) = if more { (self.rate(), 0) } else { (self.best, self.same + 1) };
             }
         }
-        (self.began, self.had, self.end, self.is_limited) = (now, self.arrived, next, false);
+        (self.began, self.had, self.is_limited) = (Some(now), self.arrived, false);
     }
 
     /// Goes on to the next phase.
@@ -239,11 +238,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// An answer for so many segments, of those that flew.
+    fn answer(arrived: u32, flew: u32, trip: Nanos, now: Nanos) -> Answer {
+        Answer { arrived, flew, trip, smoothed: trip, before: 0, next: 0, is_limited: false, now }
+    }
+
     /// A path of so many segments a second and this round trip, with a queue; returns the window and the longest queue at the end of
     /// each tenth of a second.
     fn over(rate: f64, trip: Nanos, seconds: f64) -> Vec<(f64, f64)> {
         let mut bbr = Bbr::new();
-        let (mut now, mut next, mut before) = (Nanos(0), 0u32, 0u32);
+        let mut now = Nanos(0);
         // When the path is free, and when each segment's answer arrives.
         let (mut free, mut may) = (0.0f64, 0.0f64);
         let mut flying = std::collections::VecDeque::new();
@@ -253,25 +257,14 @@ mod tests {
             let time = now.as_secs_f64();
             while flying.front().is_some_and(|(at, _)| *at <= time) {
                 let (_, sent) = flying.pop_front().unwrap_or((0.0, Nanos(0)));
-                before += 1;
                 let flew = flying.len() as u32 + 1;
-                bbr.answer(&Answer {
-                    arrived: 1,
-                    flew,
-                    trip: now.since(sent),
-                    smoothed: trip,
-                    before,
-                    next,
-                    is_limited: false,
-                    now,
-                });
+                bbr.answer(&answer(1, flew, now.since(sent), now));
             }
             while (flying.len() as f64) < bbr.window && may <= time {
                 may = may.max(time - 1e-3) + bbr.pace().map_or(0.0, |pace| 1.0 / pace);
                 free = free.max(time) + 1.0 / rate;
                 longest = longest.max((free - time) * rate);
                 flying.push_back((free + trip.as_secs_f64(), now));
-                next += 1;
             }
             if (time * 10.0) as usize > seen.len() {
                 seen.push((bbr.window, longest));
@@ -301,20 +294,11 @@ mod tests {
     #[test]
     fn a_path_that_loses_half_of_every_round_does_not_stop_it() {
         let (mut bbr, mut now, trip) = (Bbr::new(), Nanos(0), Nanos::from_millis(1));
-        for before in 1..200 {
+        for round in 1..200 {
             let wait = bbr.pace().map_or(0.0, |pace| 2.0 / pace);
-            assert!(wait < 120.0, "round {before}: {wait} s");
+            assert!(wait < 120.0, "round {round}: {wait} s");
             now = now + trip + Nanos((wait * 1e9) as u64);
-            bbr.answer(&Answer {
-                arrived: 1,
-                flew: 2,
-                trip,
-                smoothed: trip,
-                before,
-                next: before + 1,
-                is_limited: false,
-                now,
-            });
+            bbr.answer(&answer(1, 2, trip, now));
         }
     }
 
@@ -322,12 +306,11 @@ mod tests {
         /// Whatever is answered, window and pace are positive numbers.
         #[test]
         fn a_window_stays_a_window(answers in prop::collection::vec((0u32..50, 0u32..100, 1u64..1 << 36, 0u64..1 << 34, any::<bool>()), 1..200)) {
-            let (mut bbr, mut now, mut before) = (Bbr::new(), Nanos(0), 0);
+            let (mut bbr, mut now) = (Bbr::new(), Nanos(0));
             for (arrived, more, trip, later, is_limited) in answers {
                 now += Nanos(later);
-                before += arrived;
-                let (trip, next) = (Nanos(trip), before + more);
-                bbr.answer(&Answer { arrived, flew: arrived + more, trip, smoothed: trip, before, next, is_limited, now });
+                let trip = Nanos(trip);
+                bbr.answer(&Answer { is_limited, ..answer(arrived, arrived + more, trip, now) });
                 prop_assert!(bbr.window >= 1.0 && bbr.window.is_finite(), "{bbr:?}");
                 prop_assert!(bbr.pace().is_some_and(|pace| pace > 0.0 && pace.is_finite()), "{bbr:?}");
             }

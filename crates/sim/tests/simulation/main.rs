@@ -10,5 +10,6 @@ mod one_host;
 mod parts;
 mod plan;
 mod properties;
+mod streams;
 mod support;
 mod worker;

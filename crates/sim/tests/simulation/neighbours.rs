@@ -1,4 +1,5 @@
-//! What a guest that keeps to its share notices of its neighbours, whatever they do: a wait that its own share bounds, and nothing else.
+//! What a guest that keeps to its share notices of its neighbours, whatever they do: a wait that its own share and that of its tenant
+//! bound, and nothing else.
 
 use crate::support::{run, scenario, source, traffic};
 use fairlane_core::time::Nanos;
@@ -14,6 +15,9 @@ const SERVICE: f64 = 81_934.0;
 
 /// The guest and one it talks to, which nobody else does.
 const PAIR: [usize; 2] = [0, 1];
+
+/// Weights of the tenants.
+const TENANTS: [u32; 2] = [3, 7];
 
 /// A guest that does anything: its weight, when it has its CPU, whether frames cost it more than it has time for, and its traffic.
 #[derive(Clone, Debug)]
@@ -42,19 +46,42 @@ fn neighbours() -> impl Strategy<Value = Vec<Neighbour>> {
     prop::collection::vec(neighbour, 1..5)
 }
 
+/// The part of the link that a guest of these is due, and the part of its tenant if it has one.
+fn due(guest: usize, weights: &[u32], whose: &[Option<usize>]) -> (f64, Option<f64>) {
+    let members = |of: Option<usize>| weights.iter().zip(whose).filter(move |(_, whose)| **whose == of);
+    let sum = |of: Option<usize>| f64::from(members(of).map(|(weight, _)| weight).sum::<u32>());
+    let tenants = (0..TENANTS.len()).filter(|tenant| members(Some(*tenant)).next().is_some());
+    let all = sum(None) + f64::from(tenants.map(|tenant| TENANTS[tenant]).sum::<u32>());
+    let own = f64::from(weights[guest]);
+    match whose[guest] {
+        None => (own / all, None),
+        Some(tenant) => {
+            let tenants = f64::from(TENANTS[tenant]) / all;
+            (tenants * own / sum(Some(tenant)), Some(tenants))
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(48) })]
 
     #[test]
-    fn a_guest_within_its_share_loses_nothing_and_waits_for_no_more_than_a_service_of_its_own(
+    fn a_guest_within_its_share_loses_nothing_and_waits_for_a_service_of_its_own_and_of_its_tenant_at_most(
         neighbours in neighbours(),
         weight in 1u32..10,
+        whose in prop::collection::vec(prop::option::of(0usize..2), 6),
         part in 0.2..0.8,
         frame in 60u32..1514,
     ) {
         let weights = [weight; 2].into_iter().chain(neighbours.iter().map(|neighbour| neighbour.weight));
-        let keys: Vec<String> = weights.clone().map(|weight| format!("weight = {weight}")).collect();
-        let due = LINK as f64 * f64::from(weight) / f64::from(weights.sum::<u32>());
+        let weights: Vec<u32> = weights.collect();
+        let tenant = |guest: usize| whose[guest].map_or(String::new(), |tenant| format!("tenant = \"t{tenant}\"\n"));
+        let keys = weights.iter().enumerate().map(|(guest, weight)| format!("weight = {weight}\n{}", tenant(guest)));
+        let mut keys: Vec<String> = keys.collect();
+        let table = |(index, weight)| format!("[[tenant]]\nname = \"t{index}\"\nweight = {weight}\n");
+        keys.last_mut().expect("there is a guest").extend(TENANTS.iter().enumerate().map(table));
+        let parts = PAIR.map(|guest| due(guest, &weights, &whose));
+        let due = LINK as f64 * f64::min(parts[0].0, parts[1].0);
         let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
         (scenario.hosts[0].link.rx_rate, scenario.hosts[0].card) = (Some(LINK), 100 * LINK);
         let [guest, peer] = PAIR.map(Place::Guest);
@@ -92,7 +119,9 @@ proptest! {
         for guest in PAIR {
             prop_assert!(outcome.hosts[0].vifs[guest].drops.is_empty(), "{:?}", outcome.hosts[0].vifs[guest].drops);
         }
-        let most = SERVICE * 8.0 / due * 1e9;
+        let service = |part: f64| SERVICE * 8e9 / (LINK as f64 * part);
+        let most = parts.map(|(own, tenants)| service(own) + tenants.map_or(0.0, service));
+        let most = f64::max(most[0], most[1]);
         for ((from, to, _), tally) in own.iter().zip(&outcome.tallies) {
             let longest = tally.waits.max() as f64;
             prop_assert!(longest < most, "{from:?} to {to:?} waits for {longest} ns, not for {most}");
