@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod accounts;
 mod bill;
 pub mod bridge;
 mod change;

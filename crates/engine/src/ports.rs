@@ -1,5 +1,6 @@
 //! Opens the ports that a policy names. Only this file knows the kinds of ports.
 
+use crate::accounts::{Unknown, group, user};
 use crate::confinement::{self, Kind, Wish};
 use crate::error::Error;
 use crate::failure;
@@ -14,8 +15,7 @@ use fairlane_port::xdp::{self, Xdp};
 use fairlane_port::xen::backend::{Backend, Found};
 use fairlane_port::xen::{Devices, Unavailable, store::Store};
 use fairlane_port::{Port, wire};
-use nix::unistd::{Group, User};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::{error, info, warn};
@@ -108,63 +108,6 @@ fn look_up_one(vif: &mut Vif) -> Result<(), Error> {
         *of = Account::Number(group(of).map_err(|why| said(&why))?);
     }
     Ok(())
-}
-
-/// Numbers of the names that were looked up, by kind.
-static KNOWN: Mutex<BTreeMap<(&str, String), u32>> = Mutex::new(BTreeMap::new());
-
-/// The policy's key of a name, and what it names.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Named {
-    key: &'static str,
-    kind: &'static str,
-}
-
-/// Why a name has no number.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unknown {
-    #[error("{}: a confined backend can look up no new {}s: give the number of `{name}`, or restart it", of.key, of.kind)]
-    New { of: Named, name: String },
-    #[error("{}: the {} `{name}` cannot be looked up: {error}", of.key, of.kind)]
-    Silent { of: Named, name: String, error: nix::Error },
-    #[error("{}: no {} is named `{name}` on this host: make it, or name another", of.key, of.kind)]
-    Nobody { of: Named, name: String },
-}
-
-/// A user's number.
-fn user(account: &Account) -> Result<u32, Unknown> {
-    number(Named { key: "owner", kind: "user" }, account, |name| {
-        Ok(User::from_name(name)?.map(|user| user.uid.as_raw()))
-    })
-}
-
-/// A group's number.
-fn group(account: &Account) -> Result<u32, Unknown> {
-    number(Named { key: "group", kind: "group" }, account, |name| {
-        Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()))
-    })
-}
-
-fn number(
-    of: Named,
-    account: &Account,
-    look_up: impl FnOnce(&str) -> nix::Result<Option<u32>>,
-) -> Result<u32, Unknown> {
-    let name = match account {
-        Account::Number(number) => return Ok(*number),
-        Account::Name(name) => name,
-    };
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    // The lookup may use any library of this host (NSS), which may make any system call.
-    if confinement::is_prepared() {
-        let number = known.get(&(of.kind, name.clone())).copied();
-        return number.ok_or_else(|| Unknown::New { of, name: name.clone() });
-    }
-    let number = look_up(name)
-        .map_err(|error| Unknown::Silent { of, name: name.clone(), error })?
-        .ok_or_else(|| Unknown::Nobody { of, name: name.clone() })?;
-    known.insert((of.kind, name.clone()), number);
-    Ok(number)
 }
 
 /// Registers a function to be called with every card of Xen guests, from now on.
