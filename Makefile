@@ -14,10 +14,10 @@ all: agent plugin mpi
 
 # Programs that run in an initramfs, statically linked: the guests' init, Fairlane for a driver domain, and the frontend that it is
 # tested with.
-STATIC := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
-	$(CARGO) build --target $(HOST) --bins --package fairlane-agent --package fairlane
+STATIC := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" $(CARGO)
+GUESTS := $(STATIC) build --target $(HOST) --bins --package fairlane-agent --package fairlane
 agent:
-	$(STATIC) --quiet --profile agent --package fairlane-hostile
+	$(GUESTS) --quiet --profile agent --package fairlane-hostile
 
 # The emulator's plugin that counts instructions, built beside the agent.
 plugin: $(PLUGIN)
@@ -48,7 +48,7 @@ peers: guests
 DEMO = $(TARGET)/$(HOST)/demo
 demo: guests
 	@start=$$(date +%s); \
-	$(STATIC) --profile demo && built=$$(date +%s) && \
+	$(GUESTS) --profile demo && built=$$(date +%s) && \
 	FAIRLANE_AGENT=$(DEMO)/fairlane-agent $(DEMO)/fairlane demo --out out/demo && \
 	echo "out/demo/report.html was written after $$(($$(date +%s) - start)) s, $$((built - start)) s of them for the build"
 
@@ -111,12 +111,17 @@ WAIT := lab machines path pc repeatable
 ALONE := neighbours
 WORK := $(filter-out $(WAIT) $(ALONE),$(basename $(notdir $(wildcard crates/*/tests/*.rs))) \
 	$(notdir $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs))))
-TEST := FAIRLANE_GUESTS=required $(CARGO) test --workspace --no-fail-fast
+# What tests and their guests run is built once: statically, and for guests without symbols, beside what cargo does not build.
+DEBUG := $(TARGET)/$(HOST)/debug
+TESTED := $(DEBUG)/guests
+TEST := $(STATIC) test --target $(HOST) --workspace --no-fail-fast
 
 # The lab's packages are fetched while the linters run.
+test: export FAIRLANE_GUESTS := required
+test: export FAIRLANE_AGENT := $(abspath $(TESTED))/fairlane-agent
 test:
-	$(MAKE) --jobs=3 tools agent debug
-	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint python plugin mpi && wait $$setup
+	$(MAKE) --jobs=2 tools debug
+	$(DEBUG)/fairlane lab setup & setup=$$!; $(MAKE) lint python plugin mpi && cp $(PLUGIN) $(MPI) $(TESTED) && wait $$setup
 	$(TEST) $(WAIT:%=--test %) > $(TARGET)/wait.log 2>&1 & wait=$$!; status=0; \
 	$(TEST) --lib --bins $(WORK:%=--test %) || status=1; \
 	$(TEST) --doc || status=1; \
@@ -135,13 +140,15 @@ tools: guests
 		$(PYTHON)
 
 debug:
-	$(CARGO) test --quiet --workspace --no-run
+	$(STATIC) build --quiet --target $(HOST) --workspace --bins --tests
+	@mkdir -p $(TESTED)
+	for program in fairlane fairlane-agent hostile; do strip -o $(TESTED)/$$program $(DEBUG)/$$program || exit 1; done
 
 # The Python package: its types, and its tests beside the command that a debug build made.
 python:
 	@deploy/need $(PYTHON)
 	cd python && /usr/bin/python3 -m mypy
-	cd python && FAIRLANE=$(abspath $(TARGET))/debug/fairlane /usr/bin/python3 -m pytest --quiet
+	cd python && FAIRLANE=$(abspath $(DEBUG))/fairlane /usr/bin/python3 -m pytest --quiet
 
 lint: dependencies
 	$(CARGO) fmt --check
