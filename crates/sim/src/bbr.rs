@@ -1,7 +1,8 @@
 //! BBR, version 1, as Linux has it (draft-cardwell-iccrg-bbr-congestion-control-00, whose sections are named): window and pace follow the
 //! bandwidth and the round trip that were measured, not losses. Without its estimate of policers, and without recovery's conservation of
-//! segments. A bandwidth is measured once a round trip, from all that arrived in it.
+//! segments.
 
+use crate::rate::Sample;
 use crate::window::{Answer, FIRST};
 use fairlane_core::time::Nanos;
 
@@ -49,15 +50,12 @@ pub(crate) struct Bbr {
     phase: Phase,
     /// Segments that may fly.
     pub window: f64,
-    /// Bandwidths of the last rounds, in segments a second.
-    rates: [f64; ROUNDS],
-    /// Number of rounds.
+    /// The highest bandwidth of each of some rounds, in segments a second, and the last one that has any.
+    rates: [(usize, f64); ROUNDS],
+    last: usize,
+    /// Number of rounds, and how many segments had arrived when this one began.
     round: usize,
-    /// When this one began, how many had arrived, and whether the sender had too little to send. It ends as an answer to what was sent
-    /// since arrives.
-    began: Option<Nanos>,
-    had: u64,
-    is_limited: bool,
+    began: u32,
     /// Segments that arrived.
     arrived: u64,
     /// The shortest round trip, and when it was seen.
@@ -85,11 +83,10 @@ impl Bbr {
         Bbr {
             phase: Phase::Start,
             window: FIRST,
-            rates: [0.0; ROUNDS],
+            rates: [(0, 0.0); ROUNDS],
+            last: 0,
             round: 0,
-            began: None,
-            had: 0,
-            is_limited: false,
+            began: 0,
             arrived: 0,
             trip: Nanos::NEVER,
             seen: Nanos(0),
@@ -101,7 +98,8 @@ impl Bbr {
 
     /// The bandwidth, in segments a second; 0 if it is not known.
     fn rate(&self) -> f64 {
-        self.rates.iter().copied().fold(0.0, f64::max)
+        let counts = |(round, _): &&(usize, f64)| round + ROUNDS > self.last;
+        self.rates.iter().filter(counts).map(|(_, rate)| *rate).fold(0.0, f64::max)
     }
 
     /// Segments that fill the path.
@@ -130,35 +128,37 @@ impl Bbr {
 
     /// An answer arrived.
     pub(crate) fn answer(&mut self, answer: &Answer) {
-        let Answer { arrived, flew, trip, is_limited, now, .. } = *answer;
+        let Answer { arrived, flew, trip, sample, now, .. } = *answer;
         let flies = f64::from(flew.saturating_sub(arrived));
         self.arrived += u64::from(arrived);
-        self.is_limited |= is_limited;
         let is_stale = now.since(self.seen) > FRESH && self.trip != Nanos::NEVER;
         if trip <= self.trip || is_stale {
             (self.trip, self.seen) = (trip, now);
         }
-        if self.began.is_none_or(|began| began + trip <= now) {
-            self.end_round(now);
+        if let Some(sample) = sample {
+            self.measure(&sample);
         }
         self.bursts.answer(f64::from(arrived), self.rate(), self.window, self.round, now);
         self.advance(flies, is_stale, now);
         self.grow(f64::from(arrived));
     }
 
-    fn end_round(&mut self, now: Nanos) {
-        let rate = |began: Nanos| (self.arrived - self.had) as f64 / now.since(began).as_secs_f64().max(1e-9);
-        let rate = self.began.map(|began| rate(began).max(LOWEST));
-        // A sender with too little to send shows less than the bandwidth, at times.
-        if let Some(rate) = rate.filter(|rate| !self.is_limited || *rate >= self.rate()) {
-            self.round += 1;
-            self.rates[self.round % ROUNDS] = rate;
-            if !self.is_full() && !self.is_limited {
-                let more = self.rate() >= 1.25 * self.best;
-                (self.best, self.same) = if more { (self.rate(), 0) } else { (self.best, self.same + 1) };
-            }
+    /// A sample that took less than any round trip is none, and that of a sender with too little to send counts if it is the highest.
+    fn measure(&mut self, sample: &Sample) {
+        let begins = sample.before >= self.began;
+        if begins {
+            (self.round, self.began) = (self.round + 1, sample.before + sample.arrived);
         }
-        (self.began, self.had, self.is_limited) = (Some(now), self.arrived, false);
+        let rate = (f64::from(sample.arrived) / sample.time.as_secs_f64().max(1e-9)).max(LOWEST);
+        if sample.time >= self.trip && (!sample.is_limited || rate >= self.rate()) {
+            let most = &mut self.rates[self.round % ROUNDS];
+            *most = (self.round, if most.0 == self.round { most.1.max(rate) } else { rate });
+            self.last = self.round;
+        }
+        if begins && !self.is_full() && !sample.is_limited {
+            let more = self.rate() >= 1.25 * self.best;
+            (self.best, self.same) = if more { (self.rate(), 0) } else { (self.best, self.same + 1) };
+        }
     }
 
     /// Goes on to the next phase.
@@ -236,35 +236,37 @@ impl Bursts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate::{Flight, Rate};
     use proptest::prelude::*;
+    use std::collections::VecDeque;
 
     /// An answer for so many segments, of those that flew.
-    fn answer(arrived: u32, flew: u32, trip: Nanos, now: Nanos) -> Answer {
-        Answer { arrived, flew, trip, smoothed: trip, before: 0, next: 0, is_limited: false, now }
+    fn answer(arrived: u32, flew: u32, trip: Nanos, sample: Option<Sample>, now: Nanos) -> Answer {
+        Answer { arrived, flew, trip, smoothed: trip, before: 0, next: 0, sample, now }
     }
 
     /// A path of so many segments a second and this round trip, with a queue; returns the window and the longest queue at the end of
     /// each tenth of a second.
-    fn over(rate: f64, trip: Nanos, seconds: f64) -> Vec<(f64, f64)> {
-        let mut bbr = Bbr::new();
-        let mut now = Nanos(0);
+    fn over(speed: f64, trip: Nanos, seconds: f64) -> Vec<(f64, f64)> {
+        let (mut bbr, mut rate, mut now) = (Bbr::new(), Rate::default(), Nanos(0));
         // When the path is free, and when each segment's answer arrives.
         let (mut free, mut may) = (0.0f64, 0.0f64);
-        let mut flying = std::collections::VecDeque::new();
+        let mut flying: VecDeque<(f64, Flight)> = VecDeque::new();
         let (mut seen, mut longest) = (Vec::new(), 0.0f64);
         while now.as_secs_f64() < seconds {
             now += Nanos::from_micros(50);
             let time = now.as_secs_f64();
-            while flying.front().is_some_and(|(at, _)| *at <= time) {
-                let (_, sent) = flying.pop_front().unwrap_or((0.0, Nanos(0)));
+            while let Some((_, flight)) = flying.front().copied().filter(|(at, _)| *at <= time) {
+                flying.pop_front();
+                rate.arrive(Some(flight), now);
                 let flew = flying.len() as u32 + 1;
-                bbr.answer(&answer(1, flew, now.since(sent), now));
+                bbr.answer(&answer(1, flew, now.since(flight.sent), rate.sample(now), now));
             }
             while (flying.len() as f64) < bbr.window && may <= time {
                 may = may.max(time - 1e-3) + bbr.pace().map_or(0.0, |pace| 1.0 / pace);
-                free = free.max(time) + 1.0 / rate;
-                longest = longest.max((free - time) * rate);
-                flying.push_back((free + trip.as_secs_f64(), now));
+                free = free.max(time) + 1.0 / speed;
+                longest = longest.max((free - time) * speed);
+                flying.push_back((free + trip.as_secs_f64(), rate.send(flying.len() as u32, now)));
             }
             if (time * 10.0) as usize > seen.len() {
                 seen.push((bbr.window, longest));
@@ -293,12 +295,14 @@ mod tests {
 
     #[test]
     fn a_path_that_loses_half_of_every_round_does_not_stop_it() {
-        let (mut bbr, mut now, trip) = (Bbr::new(), Nanos(0), Nanos::from_millis(1));
+        let (mut bbr, mut rate, mut now, trip) = (Bbr::new(), Rate::default(), Nanos(0), Nanos::from_millis(1));
         for round in 1..200 {
             let wait = bbr.pace().map_or(0.0, |pace| 2.0 / pace);
             assert!(wait < 120.0, "round {round}: {wait} s");
+            let flight = rate.send(0, now);
             now = now + trip + Nanos((wait * 1e9) as u64);
-            bbr.answer(&answer(1, 2, trip, now));
+            rate.arrive(Some(flight), now);
+            bbr.answer(&answer(1, 2, trip, rate.sample(now), now));
         }
     }
 
@@ -309,8 +313,9 @@ mod tests {
             let (mut bbr, mut now) = (Bbr::new(), Nanos(0));
             for (arrived, more, trip, later, is_limited) in answers {
                 now += Nanos(later);
-                let trip = Nanos(trip);
-                bbr.answer(&Answer { is_limited, ..answer(arrived, arrived + more, trip, now) });
+                let (trip, time) = (Nanos(trip), Nanos(later));
+                let sample = Sample { before: more, arrived, time, is_limited };
+                bbr.answer(&answer(arrived, arrived + more, trip, (arrived > 0).then_some(sample), now));
                 prop_assert!(bbr.window >= 1.0 && bbr.window.is_finite(), "{bbr:?}");
                 prop_assert!(bbr.pace().is_some_and(|pace| pace > 0.0 && pace.is_finite()), "{bbr:?}");
             }

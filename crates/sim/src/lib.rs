@@ -16,6 +16,7 @@ mod host;
 mod losses;
 mod outcome;
 mod plan;
+mod rate;
 mod receiver;
 mod result;
 pub mod scenario;

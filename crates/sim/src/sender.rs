@@ -4,6 +4,7 @@
 //! is probed (RFC 8985, 7, without the window's reduction after a probe that repaired a loss); if nothing arrives within a time-out of
 //! RFC 6298, the window is one segment again. No Nagle; only BBR paces, with a millisecond's segments at once at most.
 
+use crate::rate::{Flight, Rate};
 use crate::window::{Answer, Window};
 use fairlane_core::time::Nanos;
 use std::collections::VecDeque;
@@ -25,7 +26,7 @@ const PROBE: Nanos = Nanos::from_millis(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Segment {
-    Flies(Nanos),
+    Flies(Flight),
     Lost,
     Arrived,
 }
@@ -62,6 +63,7 @@ pub(crate) enum Send {
 pub(crate) struct Sender {
     state: State,
     window: Window,
+    rate: Rate,
     /// The first number beyond what the receiver allows.
     edge: u32,
     /// Segments from the oldest that is not known to have arrived.
@@ -93,6 +95,7 @@ impl Sender {
         Sender {
             state: State::Closed,
             window,
+            rate: Rate::default(),
             edge: 0,
             segments: VecDeque::new(),
             oldest: 0,
@@ -196,7 +199,7 @@ impl Sender {
             while self.segments[(self.again - self.oldest) as usize] != Segment::Lost {
                 self.again += 1;
             }
-            self.segments[(self.again - self.oldest) as usize] = Segment::Flies(now);
+            self.segments[(self.again - self.oldest) as usize] = Segment::Flies(self.rate.send(self.flying, now));
             self.lost -= 1;
             self.retransmitted += 1;
             self.flying += 1;
@@ -204,12 +207,15 @@ impl Sender {
         } else {
             self.send_new(now)
         };
+        if !self.has_more() {
+            self.rate.limit(self.flying);
+        }
         Some(Send::Segment(number, !self.may_send() || self.paced > now))
     }
 
     /// Sends a new segment. Returns its number.
     fn send_new(&mut self, now: Nanos) -> u32 {
-        self.segments.push_back(Segment::Flies(now));
+        self.segments.push_back(Segment::Flies(self.rate.send(self.flying, now)));
         self.flying += 1;
         self.next() - 1
     }
@@ -219,7 +225,7 @@ impl Sender {
         let flies = |segment: &Segment| matches!(segment, Segment::Flies(_));
         match self.segments.iter().rposition(flies) {
             Some(last) if !(self.has_more() && self.is_allowed()) => {
-                self.segments[last] = Segment::Flies(now);
+                self.segments[last] = Segment::Flies(self.rate.send(self.flying, now));
                 self.retransmitted += 1;
                 self.oldest + last as u32
             }
@@ -233,9 +239,9 @@ impl Sender {
         let Some(newest) = named.or(before.checked_sub(1)) else { return };
         let trip = now.since(sent);
         self.measure(trip);
-        let mut arrived = self.arrive(newest);
+        let mut arrived = self.arrive(newest, now);
         while self.oldest < before && !self.segments.is_empty() {
-            arrived += self.arrive(self.oldest);
+            arrived += self.arrive(self.oldest, now);
             self.segments.pop_front();
             self.oldest += 1;
         }
@@ -250,21 +256,28 @@ impl Sender {
             smoothed: self.trip.map_or(trip, |(mean, _)| Nanos(mean as u64)),
             before: self.oldest,
             next: self.next(),
-            is_limited: !self.has_more() || !self.is_allowed(),
+            sample: self.rate.sample(now),
             now,
         });
         self.find_lost(newest, sent, now);
     }
 
     /// A segment is known to have arrived. Returns how many are new to that.
-    fn arrive(&mut self, number: u32) -> u32 {
+    fn arrive(&mut self, number: u32, now: Nanos) -> u32 {
         let Some(place) = number.checked_sub(self.oldest) else { return 0 };
         let Some(segment) = self.segments.get_mut(place as usize) else { return 0 };
-        match std::mem::replace(segment, Segment::Arrived) {
-            Segment::Flies(_) => self.flying -= 1,
-            Segment::Lost => self.lost -= 1,
+        let flight = match std::mem::replace(segment, Segment::Arrived) {
+            Segment::Flies(flight) => {
+                self.flying -= 1;
+                Some(flight)
+            }
+            Segment::Lost => {
+                self.lost -= 1;
+                None
+            }
             Segment::Arrived => return 0,
-        }
+        };
+        self.rate.arrive(flight, now);
         1
     }
 
@@ -275,7 +288,7 @@ impl Sender {
         let mut newest = None;
         for (segment, number) in self.segments.iter_mut().take(before as usize).zip(self.oldest..) {
             let is_late = |at: Nanos| arrived - number >= REORDERING || now.since(at).0 > trip + trip / 4;
-            if matches!(segment, Segment::Flies(at) if *at < sent && is_late(*at)) {
+            if matches!(segment, Segment::Flies(flight) if flight.sent < sent && is_late(flight.sent)) {
                 *segment = Segment::Lost;
                 (self.lost, self.flying) = (self.lost + 1, self.flying - 1);
                 self.again = self.again.min(number);

@@ -3,6 +3,7 @@
 
 use crate::bbr::Bbr;
 use crate::losses::Losses;
+use crate::rate::Sample;
 use fairlane_core::time::Nanos;
 use serde::Deserialize;
 
@@ -35,8 +36,8 @@ pub(crate) struct Answer {
     pub before: u32,
     /// The next new number.
     pub next: u32,
-    /// Whether the sender has no more to send, or may not.
-    pub is_limited: bool,
+    /// What it says of the bandwidth, if anything.
+    pub sample: Option<Sample>,
     pub now: Nanos,
 }
 
