@@ -116,13 +116,14 @@ DEBUG := $(TARGET)/$(HOST)/debug
 TESTED := $(DEBUG)/guests
 TEST := $(STATIC) test --target $(HOST) --workspace --no-fail-fast
 
-# The lab's packages are fetched while the linters run.
+# The lab's packages are fetched while the linters run, and fuzz targets are built while tests wait for guests.
 test: export FAIRLANE_GUESTS := required
 test: export FAIRLANE_AGENT := $(abspath $(TESTED))/fairlane-agent
 test:
 	$(MAKE) --jobs=2 tools debug
 	$(DEBUG)/fairlane lab setup & setup=$$!; $(MAKE) lint python plugin mpi && cp $(PLUGIN) $(MPI) $(TESTED) && wait $$setup
 	$(TEST) $(WAIT:%=--test %) > $(TARGET)/wait.log 2>&1 & wait=$$!; status=0; \
+	nice fuzz/run --build 2 & \
 	$(TEST) --lib --bins $(WORK:%=--test %) || status=1; \
 	$(TEST) --doc || status=1; \
 	fuzz/run 2 || status=1; \
