@@ -120,7 +120,7 @@ impl Stream {
         if segment.connection != self.connection {
             return;
         }
-        let sent = Nanos(u64::from(segment.stamps.1) * 1000);
+        let sent = Segment::time(segment.stamps.1, now);
         if segment.kind == Kind::Opened {
             self.sender.opened(sent, now);
         }
@@ -169,8 +169,6 @@ mod tests {
         #[test]
         fn everything_arrives(seed: u64, loss in 0.0..0.5, window in 1000u64..50_000, bytes in 1u64..300_000, anew: bool,
                               congestion in prop::sample::select(&[Congestion::Reno, Congestion::Cubic, Congestion::Bbr][..])) {
-            // BBR sends a quarter more than arrives, and that only now and then: where more than a fifth is lost it hardly gets on.
-            let loss = if congestion == Congestion::Bbr { 0.4 * loss } else { loss };
             let mut stream = Stream::new(7, MACS, 1066, (window, congestion), Some(0));
             let mut random = StdRng::seed_from_u64(seed);
             let mut is_lost = || random.random::<f64>() < loss;

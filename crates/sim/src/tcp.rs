@@ -55,6 +55,12 @@ impl Segment {
         (time.0 / 1000) as u32
     }
 
+    /// The time that a segment has, if that is less than [`LONGEST`] ago.
+    pub(crate) fn time(stamp: u32, now: Nanos) -> Nanos {
+        let ago = Segment::stamp(now).wrapping_sub(stamp);
+        Nanos(now.0 / 1000 * 1000) - Nanos(u64::from(ago) * 1000)
+    }
+
     /// The segment as a frame between these addresses, from and to. `largest` is the data of the flow's segments.
     pub(crate) fn frame(&self, (from, to): (Mac, Mac), largest: u32) -> Frame {
         let is_back = self.kind.is_back();
