@@ -1,7 +1,8 @@
 //! What a guest that keeps to its share notices of its neighbours, whatever they do: a wait that its own share and that of its tenant
 //! bound, and nothing else.
 
-use crate::support::{run, scenario, source, traffic};
+use crate::due::{Demand, divide_among};
+use crate::support::{run, scenario, source, traffic, with_tenants};
 use fairlane_core::time::Nanos;
 use fairlane_sim::scenario::{Cpu, Place, Source, Work};
 use proptest::prelude::*;
@@ -46,22 +47,6 @@ fn neighbours() -> impl Strategy<Value = Vec<Neighbour>> {
     prop::collection::vec(neighbour, 1..5)
 }
 
-/// The part of the link that a guest of these is due, and the part of its tenant if it has one.
-fn due(guest: usize, weights: &[u32], whose: &[Option<usize>]) -> (f64, Option<f64>) {
-    let members = |of: Option<usize>| weights.iter().zip(whose).filter(move |(_, whose)| **whose == of);
-    let sum = |of: Option<usize>| f64::from(members(of).map(|(weight, _)| weight).sum::<u32>());
-    let tenants = (0..TENANTS.len()).filter(|tenant| members(Some(*tenant)).next().is_some());
-    let all = sum(None) + f64::from(tenants.map(|tenant| TENANTS[tenant]).sum::<u32>());
-    let own = f64::from(weights[guest]);
-    match whose[guest] {
-        None => (own / all, None),
-        Some(tenant) => {
-            let tenants = f64::from(TENANTS[tenant]) / all;
-            (tenants * own / sum(Some(tenant)), Some(tenants))
-        }
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(48) })]
 
@@ -75,14 +60,12 @@ proptest! {
     ) {
         let weights = [weight; 2].into_iter().chain(neighbours.iter().map(|neighbour| neighbour.weight));
         let weights: Vec<u32> = weights.collect();
-        let tenant = |guest: usize| whose[guest].map_or(String::new(), |tenant| format!("tenant = \"t{tenant}\"\n"));
-        let keys = weights.iter().enumerate().map(|(guest, weight)| format!("weight = {weight}\n{}", tenant(guest)));
-        let mut keys: Vec<String> = keys.collect();
-        let table = |(index, weight)| format!("[[tenant]]\nname = \"t{index}\"\nweight = {weight}\n");
-        keys.last_mut().expect("there is a guest").extend(TENANTS.iter().enumerate().map(table));
-        let parts = PAIR.map(|guest| due(guest, &weights, &whose));
-        let due = LINK as f64 * f64::min(parts[0].0, parts[1].0);
-        let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        let of_weight = |weight: &u32| Demand::of(*weight, f64::INFINITY);
+        let demands: Vec<Demand> = weights.iter().map(of_weight).collect();
+        let dues = divide_among(&demands, &TENANTS.each_ref().map(of_weight), &whose, LINK as f64);
+        let due = f64::min(dues[PAIR[0]], dues[PAIR[1]]);
+        let keys = |weight: &u32| format!("weight = {weight}");
+        let mut scenario = scenario(&with_tenants(weights.iter().map(keys), &whose, TENANTS.iter().map(keys)));
         (scenario.hosts[0].link.rx_rate, scenario.hosts[0].card) = (Some(LINK), 100 * LINK);
         let [guest, peer] = PAIR.map(Place::Guest);
         let outside = (due * part) as u64;
@@ -119,8 +102,9 @@ proptest! {
         for guest in PAIR {
             prop_assert!(outcome.hosts[0].vifs[guest].drops.is_empty(), "{:?}", outcome.hosts[0].vifs[guest].drops);
         }
-        let service = |part: f64| SERVICE * 8e9 / (LINK as f64 * part);
-        let most = parts.map(|(own, tenants)| service(own) + tenants.map_or(0.0, service));
+        let service = |rate: f64| SERVICE * 8e9 / rate;
+        let of_tenant = |tenant| service(dues.iter().zip(&whose).filter(|(_, whose)| **whose == Some(tenant)).map(|(due, _)| due).sum());
+        let most = PAIR.map(|guest| service(dues[guest]) + whose[guest].map_or(0.0, of_tenant));
         let most = f64::max(most[0], most[1]);
         for ((from, to, _), tally) in own.iter().zip(&outcome.tallies) {
             let longest = tally.waits.max() as f64;

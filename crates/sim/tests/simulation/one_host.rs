@@ -149,7 +149,7 @@ fn the_same_seed_gives_the_same() {
 #[test]
 fn a_ring_that_a_round_empties_costs_its_guest_no_part_of_the_worker() {
     let keys: Vec<String> = (0..10).map(|guest| format!("weight = {}", if guest == 0 { 1000 } else { 100 })).collect();
-    let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut scenario = scenario(&keys);
     let host = &mut scenario.hosts[0];
     (host.link.rate, host.card) = (None, 100_000_000_000);
     host.costs.work = Work { frame: 200.0, byte: 0.0 };

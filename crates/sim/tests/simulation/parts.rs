@@ -2,7 +2,7 @@
 //! it.
 
 use crate::due::{Demand, divide, divide_among};
-use crate::support::{run, scenario, traffic};
+use crate::support::{run, scenario, traffic, with_tenants};
 use fairlane_core::time::Nanos;
 use fairlane_sim::Tally;
 use fairlane_sim::scenario::{Place, Scenario, Source, Traffic, Work};
@@ -98,13 +98,12 @@ fn check_link(
     for (guest, tenant) in guests.iter_mut().zip(whose) {
         // A guarantee of a tenant's guest must fit the tenant's.
         guest.least = guest.least.filter(|_| tenant.is_none());
-        keys.push(guest.keys(way) + &tenant.map_or(String::new(), |tenant| format!("tenant = \"t{tenant}\"\n")));
+        keys.push(guest.keys(way));
     }
     // Frames of a tenant's guests have different lengths.
     tenants.iter_mut().for_each(|tenant| tenant.most_frames = None);
-    let table = |(index, tenant): (usize, &Guest)| format!("[[tenant]]\nname = \"t{index}\"\n") + &tenant.keys(way);
-    keys.last_mut().expect("there is a guest").extend(tenants.iter().enumerate().map(table));
-    let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let keys = with_tenants(keys.into_iter(), whose, tenants.iter().map(|tenant| tenant.keys(way)));
+    let mut scenario = scenario(&keys);
     if receives {
         scenario.hosts[0].link.rx_rate = Some((LINK * 1e6) as u64);
     }
@@ -158,7 +157,7 @@ proptest! {
     #[test]
     fn guests_get_what_they_are_due_of_the_worker(guests in guests(20..1500)) {
         let keys: Vec<String> = guests.iter().map(|guest| format!("weight = {}", guest.weight)).collect();
-        let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut scenario = scenario(&keys);
         let host = &mut scenario.hosts[0];
         (host.link.rate, host.card) = (None, 100_000_000_000);
         host.costs.work = Work { frame: 10_000.0, byte: 0.0 };
@@ -176,7 +175,7 @@ proptest! {
     fn guests_get_what_they_are_due_of_another_guest(guests in guests(20..1500)) {
         let mut keys: Vec<String> = guests.iter().map(|guest| format!("weight = {}", guest.weight)).collect();
         keys.push(String::new());
-        let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut scenario = scenario(&keys);
         scenario.hosts[0].link.rate = None;
         scenario.guests[guests.len()].rx_work = Work { frame: 10_000.0, byte: 0.0 };
         for (index, guest) in guests.iter().enumerate() {

@@ -51,7 +51,7 @@ proptest! {
     #[test]
     fn who_wants_more_gets_its_weights_share(weights in prop::collection::vec(1u32..20, 2..5), frame in 500u32..1514) {
         let keys: Vec<String> = weights.iter().map(|weight| format!("weight = {}", 50 * weight)).collect();
-        let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut scenario = scenario(&keys);
         for guest in 0..weights.len() {
             let mut flood = traffic(Source::Flood, Place::Guest(guest), Place::Outside);
             flood.frame = frame;

@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use std::ops::Range;
 
 /// A second of one host with a link of 100 Mbit/s; `vifs` has the keys of each vif beside its name.
-pub(crate) fn scenario(vifs: &[&str]) -> Scenario {
+pub(crate) fn scenario(vifs: &[impl AsRef<str>]) -> Scenario {
     let mut text = "link = [{ name = \"lan\", rate = \"100Mbit/s\", uplink = { tap = \"sim\" } }]\n".to_owned();
     for (index, keys) in vifs.iter().enumerate() {
-        text += &format!("[[vif]]\nname = \"v{index}\"\nsocket = \"/sim/v{index}\"\n{keys}\n");
+        text += &format!("[[vif]]\nname = \"v{index}\"\nsocket = \"/sim/v{index}\"\n{}\n", keys.as_ref());
     }
     let policy = Policy::parse("test", &text).expect("the policy is right");
     let link = policy.links[0].clone();
@@ -37,6 +37,20 @@ pub(crate) fn scenario(vifs: &[&str]) -> Scenario {
         traffic: Vec::new(),
         guarantees: Vec::new(),
     }
+}
+
+/// The keys of vifs, some of which are a tenant's, for [`scenario`]. The tenants follow the last vif.
+pub(crate) fn with_tenants(
+    vifs: impl Iterator<Item = String>,
+    whose: &[Option<usize>],
+    tenants: impl Iterator<Item = String>,
+) -> Vec<String> {
+    let tenant = |vif: usize| whose.get(vif).copied().flatten();
+    let key = |vif| tenant(vif).map_or(String::new(), |tenant| format!("\ntenant = \"t{tenant}\"\n"));
+    let mut keys: Vec<String> = vifs.enumerate().map(|(vif, keys)| keys + &key(vif)).collect();
+    let table = |(index, keys)| format!("\n[[tenant]]\nname = \"t{index}\"\n{keys}\n");
+    keys.last_mut().expect("there is a vif").extend(tenants.enumerate().map(table));
+    keys
 }
 
 /// One flow of full frames.

@@ -2,7 +2,7 @@
 //! the engine.
 
 use crate::due::{Demand, divide_among};
-use crate::support::{run, scenario, traffic};
+use crate::support::{run, scenario, traffic, with_tenants};
 use fairlane_core::time::Nanos;
 use fairlane_sim::scenario::{Place, Scenario, Source, Work};
 use proptest::prelude::*;
@@ -44,14 +44,9 @@ const TENANTS: [u32; 2] = [300, 700];
 /// A host on which guests, some of which are a tenant's, send and receive so much, through rings of so many slots.
 fn host(sent: &[Flow], received: &[Flow], whose: &[Option<usize>], rings: &[usize]) -> Scenario {
     let weight = |flows: &[Flow], guest: usize| flows.get(guest).map_or(100, |flow| flow.weight);
-    let tenant = |guest: usize| whose.get(guest).copied().flatten();
-    let tenant = |guest: usize| tenant(guest).map_or(String::new(), |tenant| format!("tenant = \"t{tenant}\""));
-    let own = |guest| format!("weight = {}\nrx_weight = {}\n", weight(sent, guest), weight(received, guest));
-    let keys = (0..sent.len().max(received.len())).map(|guest| own(guest) + &tenant(guest));
-    let mut keys: Vec<String> = keys.collect();
-    let table = |(index, weight)| format!("\n[[tenant]]\nname = \"t{index}\"\nweight = {weight}\n");
-    keys.last_mut().expect("there is a guest").extend(TENANTS.iter().enumerate().map(table));
-    let mut scenario = scenario(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let own = |guest| format!("weight = {}\nrx_weight = {}", weight(sent, guest), weight(received, guest));
+    let tenants = TENANTS.iter().map(|weight| format!("weight = {weight}"));
+    let mut scenario = scenario(&with_tenants((0..sent.len().max(received.len())).map(own), whose, tenants));
     let host = &mut scenario.hosts[0];
     (host.link.rate, host.card) = (None, 100_000_000_000);
     host.costs.work = Work { frame: FRAME, byte: 0.0 };
