@@ -11,12 +11,16 @@ use std::sync::{Mutex, PoisonError};
 /// Numbers of the names that were looked up, by kind.
 static KNOWN: Mutex<BTreeMap<(&str, String), u32>> = Mutex::new(BTreeMap::new());
 
-/// The policy's key of a name, and what it names.
+/// The policy's key of a name, what it names, and the file that has these on a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Named {
     key: &'static str,
     kind: &'static str,
+    file: &'static str,
 }
+
+const OWNER: Named = Named { key: "owner", kind: "user", file: "/etc/passwd" };
+const GROUP: Named = Named { key: "group", kind: "group", file: "/etc/group" };
 
 /// Why a name has no number.
 #[derive(Debug, thiserror::Error)]
@@ -31,18 +35,12 @@ pub(crate) enum Unknown {
 
 /// A user's number.
 pub(crate) fn user(account: &Account) -> Result<u32, Unknown> {
-    number(Named { key: "owner", kind: "user" }, account, |name| match IS_STATIC {
-        true => listed("/etc/passwd", name),
-        false => Ok(User::from_name(name)?.map(|user| user.uid.as_raw())),
-    })
+    number(OWNER, account, |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
 }
 
 /// A group's number.
 pub(crate) fn group(account: &Account) -> Result<u32, Unknown> {
-    number(Named { key: "group", kind: "group" }, account, |name| match IS_STATIC {
-        true => listed("/etc/group", name),
-        false => Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())),
-    })
+    number(GROUP, account, |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
 }
 
 /// Whether the program is linked statically. Such a one cannot load what nsswitch.conf(5) names (glibc crashes), and knows only the
@@ -75,7 +73,8 @@ fn number(
         let number = known.get(&(of.kind, name.clone())).copied();
         return number.ok_or_else(|| Unknown::New { of, name: name.clone() });
     }
-    let number = look_up(name)
+    let found = if IS_STATIC { listed(of.file, name) } else { look_up(name) };
+    let number = found
         .map_err(|error| Unknown::Silent { of, name: name.clone(), error })?
         .ok_or_else(|| Unknown::Nobody { of, name: name.clone() })?;
     known.insert((of.kind, name.clone()), number);

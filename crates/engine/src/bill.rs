@@ -106,6 +106,7 @@ impl Worked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Manual;
 
     /// The work of 32 frames.
     const BURST: u64 = 32 * FRAME;
@@ -135,6 +136,22 @@ mod tests {
     fn work_is_frames_and_bytes() {
         assert_eq!([work(1, 0), work(0, 1024), work(3, 200), work(32, 32 * 1514)], [16, 16, 51, 1269]);
         assert_eq!([known().of(work(1, 0)), known().of(work(100, 100 * 1024))], [100, 20_000]);
+    }
+
+    #[test]
+    fn time_that_was_others_is_not_the_workers_own_unless_it_had_nothing_to_do() {
+        let (clock, mut worked) = (Manual::default(), Worked::default());
+        let at = |millis: u64| Nanos::from_millis(millis);
+        clock.advance(at(2));
+        // Others had the core for three milliseconds of five.
+        worked.take(at(5), &clock);
+        assert_eq!(worked.own_time(at(5)), at(2));
+        assert_eq!(worked.own_time(at(50)), at(2) + FRESH, "what others had since is not known");
+        worked.idle();
+        worked.take(at(50), &clock);
+        assert_eq!(worked.own_time(at(50)), at(47), "nobody kept it from running");
+        worked.take(at(60), &clock);
+        assert_eq!(worked.own_time(at(60)), at(47));
     }
 
     #[test]
