@@ -137,7 +137,7 @@ tools: guests
 	@deploy/need dpdk-testpmd dpdk-dev  haproxy haproxy  orterun openmpi-bin  nft nftables  prometheus prometheus \
 		/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h libopenmpi-dev \
 		/usr/lib/python3/dist-packages/jsonschema python3-jsonschema  chromedriver chromium-driver \
-		libvirtd libvirt-daemon-system  virsh libvirt-clients  bpftrace bpftrace  nats-server nats-server  openssl openssl  perl perl-base \
+		libvirtd libvirt-daemon-system  virsh libvirt-clients  bpftrace bpftrace  nats-server nats-server  openssl openssl \
 		$(PYTHON)
 
 debug:

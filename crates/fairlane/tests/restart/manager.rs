@@ -1,37 +1,26 @@
 //! A service manager that stores descriptors, as systemd does (`FDSTORE=1` of sd_notify(3)), and passes them to each process of its
-//! service (sd_listen_fds(3)).
+//! service (sd_listen_fds(3)). No other process gets them: tests run beside each other, and one that inherits what another's manager
+//! holds keeps it open.
 
 use crate::daemon::{Daemon, write_policy};
-use nix::cmsg_space;
+use command_fds::{CommandFdExt, FdMapping};
 use nix::sys::signal::Signal;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recv, recvmsg};
-use nix::unistd::close;
-use std::fmt::Write;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
 use std::io::{self, IoSliceMut, Read};
-use std::os::fd::{AsRawFd, RawFd};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-/// Moves the descriptors of the first argument to 3 and so on, by way of numbers that no process here has, and executes the rest. A shell
-/// cannot: it uses descriptors from 10 on itself.
-const PASS: &str = "
-    my @held = split /,/, shift;
-    POSIX::dup2($held[$_], 500 + $_) for 0..$#held;
-    POSIX::close($_) for @held;
-    (POSIX::dup2(500 + $_, 3 + $_), POSIX::close(500 + $_)) for 0..$#held;
-    $ENV{LISTEN_PID} = $$;
-    exec @ARGV;
-";
-
 /// A manager with a service that runs.
 pub(crate) struct Manager {
     directory: PathBuf,
     socket: UnixDatagram,
-    /// What it holds, by name. Processes that are started inherit it.
-    held: Vec<(String, RawFd)>,
+    /// What it holds, by name.
+    held: Vec<(String, OwnedFd)>,
     /// The main process that was named last.
     main: Option<u32>,
     /// How many keep-alives for its watchdog came.
@@ -80,10 +69,7 @@ impl Manager {
 
     /// Has a successor take over while the process serves. False if it fails; the process then serves on.
     pub(crate) fn hand_over(&mut self) -> bool {
-        let mut close = String::new();
-        self.held.iter().for_each(|(_, fd)| write!(close, " {fd}<&-").expect("text"));
-        let mut next = Command::new("bash");
-        next.args(["-c", &format!("exec{close}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_fairlane")]);
+        let mut next = Command::new(env!("CARGO_BIN_EXE_fairlane"));
         next.env("NOTIFY_SOCKET", self.directory.join("notify"));
         let Some(next) = self.daemon.succeeded_by(next, |mut next| next.spawn()) else { return false };
         let mut former = std::mem::replace(&mut self.daemon, next);
@@ -105,12 +91,12 @@ impl Manager {
     /// killed then leaves nothing.
     pub(crate) fn wait_until_kept(&mut self) {
         self.receive();
-        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-        let is_full = |fd: RawFd| recv(fd, &mut [0], flags).is_ok();
-        let vifs: Vec<&(String, RawFd)> = self.held.iter().filter(|(name, _)| name.starts_with("vif ")).collect();
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let is_full = |fd: &OwnedFd| recv(fd, &mut [0; 1], flags).is_ok();
+        let vifs: Vec<&(String, OwnedFd)> = self.held.iter().filter(|(name, _)| name.starts_with("vif ")).collect();
         // A vif's two descriptors are the ends of one keeper.
         for ends in vifs.chunks(2) {
-            while !ends.iter().any(|(_, fd)| is_full(*fd)) {
+            while !ends.iter().any(|(_, fd)| is_full(fd)) {
                 sleep(Duration::from_millis(1));
             }
         }
@@ -118,19 +104,19 @@ impl Manager {
 
     /// Receives what was stored and removed.
     fn receive(&mut self) {
-        let (mut bytes, mut control) = ([0; 512], cmsg_space!([RawFd; 32]));
         loop {
+            let (mut bytes, mut space) = ([0; 512], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(32))]);
+            let mut control = RecvAncillaryBuffer::new(&mut space);
             let mut parts = [IoSliceMut::new(&mut bytes)];
-            let flags = MsgFlags::empty();
-            let Ok(message) = recvmsg::<()>(self.socket.as_raw_fd(), &mut parts, Some(&mut control), flags) else {
+            let Ok(message) = recvmsg(&self.socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) else {
                 return;
             };
-            let fds = message.cmsgs().expect("room for all descriptors").filter_map(|control| match control {
-                ControlMessageOwned::ScmRights(fds) => Some(fds),
+            let fds = control.drain().filter_map(|control| match control {
+                RecvAncillaryMessage::ScmRights(fds) => Some(fds),
                 _ => None,
             });
-            let (fds, len) = (fds.flatten().collect::<Vec<_>>(), message.bytes);
-            let text = std::str::from_utf8(&bytes[..len]).expect("a notification");
+            let fds: Vec<OwnedFd> = fds.flatten().collect();
+            let text = std::str::from_utf8(&bytes[..message.bytes]).expect("a notification");
             let name = text.lines().find_map(|line| line.strip_prefix("FDNAME=")).unwrap_or_default().to_owned();
             self.keep_alives += u32::from(text == "WATCHDOG=1\n");
             let main = text.lines().find_map(|line| line.strip_prefix("MAINPID="));
@@ -139,34 +125,25 @@ impl Manager {
                 assert!(text.contains("FDPOLL=0\n"), "systemd would close it: {text}");
                 self.held.extend(fds.into_iter().map(|fd| (name.clone(), fd)));
             } else if text.contains("FDSTOREREMOVE=1\n") {
-                let (gone, rest) = self.held.drain(..).partition(|(held, _)| *held == name);
-                self.held = rest;
-                close_all(gone);
+                self.held.retain(|(held, _)| *held != name);
             }
         }
     }
 }
 
-impl Drop for Manager {
-    fn drop(&mut self) {
-        self.receive();
-        close_all(std::mem::take(&mut self.held));
-    }
-}
-
-fn close_all(held: Vec<(String, RawFd)>) {
-    held.into_iter().for_each(|(_, fd)| close(fd).expect("a descriptor"));
-}
-
-/// A command to which the arguments of the program are still to be added, with these descriptors.
-fn command(directory: &Path, held: &[(String, RawFd)]) -> Command {
-    let names: Vec<&str> = held.iter().map(|(name, _)| name.as_str()).collect();
-    let fds: Vec<String> = held.iter().map(|(_, fd)| fd.to_string()).collect();
-    let mut command = Command::new("perl");
-    command.args(["-MPOSIX", "-e", PASS, &fds.join(",")]);
-    command.arg(env!("CARGO_BIN_EXE_fairlane")).env("NOTIFY_SOCKET", directory.join("notify"));
-    if !names.is_empty() {
+/// A command to which the arguments of the program are still to be added, with these descriptors from 3 on.
+fn command(directory: &Path, held: &[(String, OwnedFd)]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "LISTEN_PID=$$ exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_fairlane")]);
+    command.env("NOTIFY_SOCKET", directory.join("notify"));
+    if !held.is_empty() {
+        let names: Vec<&str> = held.iter().map(|(name, _)| name.as_str()).collect();
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
     }
+    let mappings = held
+        .iter()
+        .zip(3..)
+        .map(|((_, fd), child_fd)| FdMapping { parent_fd: fd.try_clone().expect("a descriptor"), child_fd });
+    command.fd_mappings(mappings.collect()).expect("different numbers");
     command
 }
