@@ -4,7 +4,8 @@
 //! The weight is the number of frames a vif may send per turn; then it moves to the end of the round. A vif whose ring
 //! runs empty is skipped, but keeps its place and the rest of its turn for `idle_timeout`: if frames arrive in that
 //! time, it is served next. After that it starts at the end with a new turn. A vif that waits for its destination or
-//! for its `max_rate` or `max_frames` keeps both however long it waits. So between two visits to the end of the round a vif sends at
+//! for its `max_rate` or `max_frames` keeps both however long it waits. Those that come back are served before the vif whose turn it
+//! is, in the order in which they came. So between two visits to the end of the round a vif sends at
 //! most its weight; a turn may be interrupted, but is never lost or doubled. `min_rate` is ignored.
 
 use super::list::{Links, List};
@@ -20,6 +21,9 @@ pub(super) struct Wrr {
     vifs: Vec<Vif>,
     links: Links,
     round: List,
+    /// Vifs that came back in their turns. Apart from the round, so that none of them falls behind vifs of the round that are
+    /// deferred later.
+    returned: List,
     throttle: Throttle,
 }
 
@@ -30,6 +34,8 @@ struct Vif {
     weight: u32,
     /// Frames left in this turn; at zero the next turn starts at the end of the round.
     left: u32,
+    /// Whether it came back in this turn.
+    returned: bool,
     /// When an idle vif loses its place.
     place_until: Nanos,
 }
@@ -44,6 +50,7 @@ impl Wrr {
             vifs: Vec::new(),
             links: Links::default(),
             round: List::EMPTY,
+            returned: List::EMPTY,
             throttle: Throttle::default(),
         }
     }
@@ -52,16 +59,33 @@ impl Wrr {
         self.vifs.get_mut(port.index()).filter(|vif| vif.state == state)
     }
 
-    /// Queues a vif: at the head of the round if its turn is not over, else at the end with a new turn.
+    /// Queues a vif that was not queued: behind those that came back before it if its turn is not over, else at the end of the round
+    /// with a new turn.
     fn enter(&mut self, port: u32) {
         let vif = &mut self.vifs[port as usize];
-        vif.state = State::Ready;
-        if vif.left > 0 {
-            self.links.push_front(&mut self.round, port);
+        (vif.state, vif.returned) = (State::Ready, vif.left > 0);
+        if vif.returned {
+            self.links.push_back(&mut self.returned, port);
         } else {
             vif.left = vif.weight;
             self.links.push_back(&mut self.round, port);
         }
+    }
+
+    /// Puts a vif back to where it was taken from.
+    fn put_back(&mut self, port: u32) {
+        let vif = &mut self.vifs[port as usize];
+        vif.state = State::Ready;
+        let list = if vif.returned { &mut self.returned } else { &mut self.round };
+        self.links.push_front(list, port);
+    }
+
+    /// Takes the vif that is served next.
+    fn take(&mut self) -> Option<u32> {
+        let list = if self.returned.head().is_some() { &mut self.returned } else { &mut self.round };
+        let port = list.head()?;
+        self.links.remove(list, port);
+        Some(port)
     }
 }
 
@@ -88,8 +112,10 @@ impl Scheduler for Wrr {
 
     fn remove(&mut self, port: PortId) {
         let Some(vif) = self.vifs.get_mut(port.index()) else { return };
-        if std::mem::take(vif).state == State::Ready {
-            self.links.remove(&mut self.round, port.0);
+        let Vif { state, returned, .. } = std::mem::take(vif);
+        if state == State::Ready {
+            let list = if returned { &mut self.returned } else { &mut self.round };
+            self.links.remove(list, port.0);
         }
         self.throttle.remove(port.0);
     }
@@ -106,8 +132,7 @@ impl Scheduler for Wrr {
         while let Some(port) = self.throttle.release(now) {
             self.enter(port);
         }
-        while let Some(port) = self.round.head() {
-            self.links.remove(&mut self.round, port);
+        while let Some(port) = self.take() {
             let vif = &mut self.vifs[port as usize];
             if vif.left == 0 {
                 // The weight was lowered below what the vif has sent in this turn.
@@ -134,18 +159,18 @@ impl Scheduler for Wrr {
         vif.left = vif.left.saturating_sub(u32::try_from(cost.frames.max(1)).unwrap_or(u32::MAX));
         vif.state = State::Idle;
         vif.place_until = if after == After::Empty { now + idle_timeout } else { Nanos::NEVER };
-        let limited = vif.limited;
+        let (limited, goes_on) = (vif.limited, vif.left > 0);
         if limited {
             self.throttle.take(port.0, &cost, now);
         }
         if after == After::Backlogged {
-            self.enter(port.0);
+            if goes_on { self.put_back(port.0) } else { self.enter(port.0) }
         }
     }
 
     fn defer(&mut self, port: PortId, _now: Nanos) {
-        let Some(vif) = self.vif(port, State::Serving) else { return };
-        vif.state = State::Ready;
-        self.links.push_front(&mut self.round, port.0);
+        if self.vif(port, State::Serving).is_some() {
+            self.put_back(port.0);
+        }
     }
 }

@@ -50,6 +50,31 @@ proptest! {
         }
     }
 
+    /// Ports that were taken and put back, as they are while the uplink is full, are served as if they had not been taken, whoever
+    /// comes back meanwhile.
+    #[test]
+    fn a_place_outlives_a_full_uplink(
+        is_wrr in any::<bool>(),
+        weights in prop::collection::vec(1u32..8, 2..8),
+        steps in prop::collection::vec((1u64..400_000, 0usize..8, 0u32..8, 0usize..3), 1..200),
+    ) {
+        let kind = if is_wrr { WRR } else { NETBACK };
+        let ([mut often, mut never], mut now) = ([(); 2].map(|()| with_ports(kind, &weights)), Nanos(0));
+        for (later, taken, port, after) in steps {
+            let take = |_| if let Next::Serve(port, _) = often.next(now) { Some(port) } else { None };
+            let held: Vec<PortId> = (0..=taken).filter_map(take).collect();
+            now += Nanos(later);
+            [&mut often, &mut never].map(|scheduler| scheduler.activate(PortId(port), now));
+            held.iter().rev().for_each(|port| often.defer(*port, now));
+            let next = often.next(now);
+            prop_assert_eq!(next, never.next(now));
+            let Next::Serve(port, budget) = next else { continue };
+            let frames = u64::from(budget.frames.min(taken as u32 + 1));
+            let after = [After::Backlogged, After::Empty, After::Blocked][after];
+            [&mut often, &mut never].map(|scheduler| serve_frames(&mut **scheduler, port.0, frames, after, now));
+        }
+    }
+
     /// Whatever its gaps, a port never gets more than its weight for each round of the others.
     #[test]
     fn gaps_gain_nothing(weight in 1u32..50, frames in prop::collection::vec((1usize..100, 0usize..4), 1..100)) {
@@ -109,6 +134,26 @@ fn a_blocked_port_keeps_its_place_and_turn() {
     serve(&mut *scheduler, 1, After::Backlogged, Nanos(0));
     scheduler.activate(PortId(0), late);
     assert_eq!(serve(&mut *scheduler, 0, After::Backlogged, late), 6);
+}
+
+/// Its tokens come while the port whose turn it is waits for the uplink.
+#[test]
+fn a_port_that_comes_back_is_served_before_the_turn_that_it_interrupts() {
+    let mut scheduler = with_ports(WRR, &[50, 50]);
+    scheduler.configure(PortId(0), Share { max_rate: Some(8_000_000), burst: 1000, ..share(50) }, Nanos(0));
+    assert_eq!(next(&mut *scheduler, Nanos(0)), 0);
+    serve_frames(&mut *scheduler, 0, 10, After::Backlogged, Nanos(0));
+    assert_eq!(next(&mut *scheduler, Nanos(0)), 1, "the first has no tokens");
+    let later = Nanos::from_millis(10);
+    assert_eq!(next(&mut *scheduler, later), 0);
+    [0, 1].map(|port| scheduler.defer(PortId(port), later));
+    assert_eq!(next(&mut *scheduler, later), 0, "it has not lost its place");
+}
+
+/// The next port.
+fn next(scheduler: &mut dyn Scheduler, now: Nanos) -> u32 {
+    let Next::Serve(port, _) = scheduler.next(now) else { panic!("nobody is served") };
+    port.0
 }
 
 #[test]
