@@ -2,7 +2,6 @@
 //! still on its way at the end.
 #![no_main]
 
-use fairlane_core::ack::Mode;
 use fairlane_core::time::Nanos;
 use fairlane_fuzz::{named, text};
 use fairlane_sim::Scenario;
@@ -10,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 
 /// The words of the inputs ([`text`]).
-const WORDS: [&str; 99] = [
+const WORDS: [&str; 103] = [
     "seconds = 0.002\n",
     "seed = 7\n",
     "settle = \"1ms\"\n",
@@ -28,6 +27,10 @@ const WORDS: [&str; 99] = [
     "\n[[traffic]]\nfrom = \"web\"\nto = \"mail\"\n",
     "\n[[traffic]]\nfrom = \"mail\"\nto = \"other/web\"\n",
     "\n[[guarantee]]\ntenant = \"red\"\nmin_rate = \"20Mbit/s\"\n",
+    "\n[[change]]\nat = \"1ms\"\nof = \"web\"\n",
+    "\n[[change]]\nat = \"500us\"\nof = \"lan\"\n",
+    "set = { weight = 3, max_rate = \"none\", early_ack = true }\n",
+    "set = { rate = \"20Mbit/s\", scheduler = \"wrr\" }\n",
     "kind = \"constant\"\nrate = \"100Mbit/s\"\n",
     "kind = \"poisson\"\nrate = \"2Gbit/s\"\n",
     "kind = \"on-off\"\nrate = \"900Mbit/s\"\non = \"30us\"\noff = \"70us\"\n",
@@ -136,8 +139,7 @@ fn is_small(scenario: &Scenario) -> bool {
 /// Simulates: each frame is accounted for, unless early ack makes some and holds others back.
 fn run(scenario: &Scenario) {
     let outcome = fairlane_sim::run(scenario).expect("a small scenario has the memory that it needs");
-    let mut vifs = scenario.hosts.iter().flat_map(|host| &host.policy.vifs);
-    if vifs.any(|vif| vif.early_ack != Mode::Off) {
+    if scenario.has_early_ack() {
         return;
     }
     let dropped: u64 = outcome.drops().values().sum();

@@ -64,6 +64,84 @@ impl Bridge {
     }
 }
 
+impl Bridge {
+    /// Applies a change to `policy`, as far as it is this link's. Vifs and links are not added here.
+    ///
+    /// # Errors
+    /// An address that another vif has, or early ack's memory cannot be allocated.
+    pub fn apply(&mut self, change: &Change, policy: &Policy, now: Nanos) -> Result<(), Error> {
+        let said = |vif: &str, error: &dyn std::fmt::Display| Error::failed(format!("vif `{vif}`"), error);
+        match change {
+            Change::RemoveVif { vif } => {
+                if let Some(port) = self.find(vif) {
+                    // If the vif is added again, the data owed to its guest stay in the file.
+                    if policy.vifs.iter().all(|other| other.name != *vif) {
+                        self.forget_early(port);
+                    }
+                    self.remove(port, now);
+                }
+            }
+            Change::EarlyAck { vif, mode } => {
+                if let Some(port) = self.find(vif)
+                    && !self.set_early(port, *mode)
+                {
+                    let turned = accelerate(self, port, &policy.control, vif, *mode, now);
+                    turned.map_err(|error| said(vif, &error))?;
+                }
+            }
+            // The two ends of a wire share a worker, and have the same rate.
+            Change::Rate { .. } => {
+                let rate = policy.link(self.name()).and_then(|link| ports::rate(&policy.links, link));
+                self.set_rate(rate, now);
+                self.reschedule(policy, now);
+            }
+            Change::Scheduler { .. } | Change::IdleTimeout { .. } => self.reschedule(policy, now),
+            Change::RxRate { link, rate } => {
+                if let Some(link) = policy.link(link).filter(|link| link.name == self.name()) {
+                    self.set_rx_rate(*rate, now);
+                    self.set_receivers_scheduler(receivers_scheduler(policy, link), now);
+                }
+            }
+            Change::Tenant { link, tenant } if link == self.name() => self.set_tenant_shares(tenant, now),
+            Change::Member { vif, tenant } => {
+                if let Some(port) = self.find(vif) {
+                    self.set_tenant(port, tenant.as_ref(), now);
+                }
+            }
+            Change::Isolate { link, isolate } if link == self.name() => self.set_isolate(*isolate),
+            Change::Share { vif, share, receive } => {
+                if let Some(port) = self.find(vif) {
+                    self.set_share(port, *share, now);
+                    self.set_receive(port, *receive, now);
+                }
+            }
+            Change::RxPool { link, bytes } if link == self.name() => self.set_receive_pool(*bytes),
+            Change::AntiSpoofing { vif, mac, addresses } => {
+                if let Some(port) = self.find(vif) {
+                    let pinned = self.set_anti_spoofing(port, AntiSpoofing { mac: *mac, addresses: addresses.clone() });
+                    pinned.map_err(|error| said(vif, &error))?;
+                }
+            }
+            // Of another link, or nothing that a bridge can do itself.
+            Change::Tenant { .. }
+            | Change::Isolate { .. }
+            | Change::RxPool { .. }
+            | Change::AddVif(_)
+            | Change::AddLink(_)
+            | Change::RemoveLink { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// New schedulers from the policy.
+    fn reschedule(&mut self, policy: &Policy, now: Nanos) {
+        if let Some(link) = policy.link(self.name()) {
+            self.set_scheduler(scheduler(policy, link), now);
+            self.set_receivers_scheduler(receivers_scheduler(policy, link), now);
+        }
+    }
+}
+
 /// The scheduler of a link.
 fn scheduler(policy: &Policy, link: &Link) -> Box<dyn Scheduler> {
     let rate = ports::rate(&policy.links, link);
@@ -161,73 +239,6 @@ impl<C: Clock> Work<C> {
     ) -> Result<(), Error> {
         let now = self.clock.now();
         match change {
-            Change::RemoveVif { vif } => {
-                if let Some((bridge, port)) = self.vif(vif) {
-                    // If the vif is added again, the data owed to its guest stay in the file.
-                    if policy.vifs.iter().all(|other| other.name != *vif) {
-                        self.bridges[bridge].forget_early(port);
-                    }
-                    self.bridges[bridge].remove(port, now);
-                }
-            }
-            Change::EarlyAck { vif, mode } => {
-                if let Some((bridge, port)) = self.vif(vif)
-                    && !self.bridges[bridge].set_early(port, *mode)
-                {
-                    let bridge = &mut self.bridges[bridge];
-                    let turned = accelerate(bridge, port, &policy.control, vif, *mode, now);
-                    turned.map_err(|error| Error::failed(format!("vif `{vif}`"), error))?;
-                }
-            }
-            // Links that share a worker are the two ends of a wire, and the rate is the wire's.
-            Change::Rate { rate, .. } => {
-                for bridge in &mut self.bridges {
-                    bridge.set_rate(*rate, now);
-                }
-                self.reschedule(policy);
-            }
-            Change::Scheduler { .. } | Change::IdleTimeout { .. } => self.reschedule(policy),
-            Change::RxRate { link, rate } => {
-                if let (Some(bridge), Some(link)) = (self.find(link), policy.link(link)) {
-                    self.bridges[bridge].set_rx_rate(*rate, now);
-                    self.bridges[bridge].set_receivers_scheduler(receivers_scheduler(policy, link), now);
-                }
-            }
-            Change::Tenant { link, tenant } => {
-                if let Some(bridge) = self.find(link) {
-                    self.bridges[bridge].set_tenant_shares(tenant, now);
-                }
-            }
-            Change::Member { vif, tenant } => {
-                if let Some((bridge, port)) = self.vif(vif) {
-                    self.bridges[bridge].set_tenant(port, tenant.as_ref(), now);
-                }
-            }
-            Change::Isolate { link, isolate } => {
-                if let Some(bridge) = self.find(link) {
-                    self.bridges[bridge].set_isolate(*isolate);
-                }
-            }
-            Change::Share { vif, share, receive } => {
-                if let Some((bridge, port)) = self.vif(vif) {
-                    self.bridges[bridge].set_share(port, *share, now);
-                    self.bridges[bridge].set_receive(port, *receive, now);
-                }
-            }
-            Change::RxPool { link, bytes } => {
-                if let Some(bridge) = self.find(link) {
-                    self.bridges[bridge].set_receive_pool(*bytes);
-                }
-            }
-            Change::AntiSpoofing { vif, mac, addresses } => {
-                if let Some((bridge, port)) = self.vif(vif) {
-                    let pinned = self.bridges[bridge]
-                        .set_anti_spoofing(port, AntiSpoofing { mac: *mac, addresses: addresses.clone() });
-                    pinned.map_err(|error| Error::failed(format!("vif `{vif}`"), error))?;
-                }
-            }
-            // Its worker is started and ended, not changed.
-            Change::AddLink(_) | Change::RemoveLink { .. } => {}
             Change::AddVif(vif) => {
                 let Some(bridge) = self.find(&vif.link) else { return Ok(()) };
                 let port = opened.remove(&vif.name).map_or_else(|| ports::vif(vif), Ok)?;
@@ -245,18 +256,11 @@ impl<C: Clock> Work<C> {
                     bridge.remove(port, now);
                     return Err(why);
                 }
+                Ok(())
             }
-        }
-        Ok(())
-    }
-
-    /// Gives every bridge a new scheduler from the policy.
-    fn reschedule(&mut self, policy: &Policy) {
-        let now = self.clock.now();
-        for bridge in &mut self.bridges {
-            let Some(link) = policy.link(bridge.name()) else { continue };
-            bridge.set_scheduler(scheduler(policy, link), now);
-            bridge.set_receivers_scheduler(receivers_scheduler(policy, link), now);
+            // Its worker is started and ended, not changed.
+            Change::AddLink(_) | Change::RemoveLink { .. } => Ok(()),
+            change => self.bridges.iter_mut().try_for_each(|bridge| bridge.apply(change, policy, now)),
         }
     }
 

@@ -3,21 +3,24 @@
 use crate::card::{Backend, Card, Marks, Rings, Shared};
 use crate::clock::Virtual;
 use crate::scenario;
-use crate::uplink::{Uplink, Wire};
+use crate::uplink::{QUEUE, Uplink, Wire};
 use fairlane_core::PortId;
+use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_engine::clock::Clock;
 use fairlane_engine::snapshot::{LinkState, PortState, VifState};
 use fairlane_engine::worker::{LINGER, SPIN};
 use fairlane_engine::{Bridge, Error};
-use fairlane_policy::{Tenant, Vif, uplink_queue};
+use fairlane_policy::{self as policy, Policy, Setting, Vif, uplink_queue};
 use fairlane_port::paced::Paced;
-use fairlane_port::{Burst, Poller, Port};
+use fairlane_port::{Burst, Poller, Port, Refusal};
 use std::sync::Arc;
 
 /// A host.
 pub(crate) struct Host {
     bridge: Bridge,
+    /// Its policy as it is in force.
+    pub policy: Policy,
     clock: Virtual,
     pub wire: Shared<Wire>,
     /// The guests that are to be told of something.
@@ -40,20 +43,29 @@ impl Host {
         first: u32,
     ) -> Result<Host, Error> {
         let (clock, costs) = (Virtual::default(), host.costs);
-        let (told, wire) = (Shared::new(Vec::new()), Shared::new(Wire::new(host.card)));
+        let (queue, refusal) = match host.link.uplink {
+            policy::Uplink::Wire { queue, backpressure: true, .. } => (queue, Refusal::Full),
+            policy::Uplink::Wire { queue, .. } => (queue, Refusal::Never(DropReason::UplinkFull)),
+            _ => (QUEUE, Refusal::Full),
+        };
+        let (told, wire) = (Shared::new(Vec::new()), Shared::new(Wire::new(host.card, queue)));
         let backend = Arc::new(Backend { marks: marks.clone(), told: told.clone(), clock: clock.clone(), costs });
-        let uplink = Uplink { wire: wire.clone(), backend: backend.clone(), seen: Nanos(0) };
-        let rate = host.link.rate;
-        let uplink = Paced::new(uplink, rate.unwrap_or(0), uplink_queue(rate), true);
+        let uplink = Uplink { wire: wire.clone(), backend: backend.clone(), refusal, seen: Nanos(0) };
+        // A wire has the link's rate itself.
+        let uplink: Box<dyn Port> = match (&host.link.uplink, host.link.rate) {
+            (policy::Uplink::Wire { .. }, _) => Box::new(uplink),
+            (_, rate) => Box::new(Paced::new(uplink, rate.unwrap_or(0), uplink_queue(rate), true)),
+        };
         let mut numbered = rings.iter().zip(first..).zip(0..);
         let card = |_: &Vif| {
             let ((rings, guest), place) = numbered.next().expect("there are rings for each vif");
             let (rings, backend) = (rings.clone(), backend.clone());
             Ok(Box::new(Card { rings, backend, place, guest, shown: 0 }) as Box<dyn Port>)
         };
-        let bridge = Bridge::open(&host.policy, &host.link, Some(Box::new(uplink)), card, &clock)?;
+        let bridge = Bridge::open(&host.policy, &host.link, Some(uplink), card, &clock)?;
         let kicks = Vec::new();
-        Ok(Host { bridge, clock, wire, told, kicks, sleeps: None, wake: Nanos(0), wakeup: costs.wake })
+        let policy = host.policy.clone();
+        Ok(Host { bridge, policy, clock, wire, told, kicks, sleeps: None, wake: Nanos(0), wakeup: costs.wake })
     }
 
     /// Where its clock is: when the effects of the last round are.
@@ -110,10 +122,20 @@ impl Host {
         self.wake = if due == Nanos::NEVER { due } else { self.awake_at(due.max(self.wake)) };
     }
 
-    /// Changes a tenant's share, as a change of the daemon's policy does. Returns when the worker runs, if that is earlier than before.
-    pub(crate) fn set_tenant(&mut self, tenant: &Tenant, now: Nanos) -> Option<Nanos> {
-        self.bridge.set_tenant_shares(tenant, self.clock.look().max(now));
-        self.rouse(now)
+    /// Changes a setting, as `ctl set` does. Returns when the worker runs, if that is earlier than before.
+    ///
+    /// # Errors
+    /// What the daemon would answer.
+    pub(crate) fn set(&mut self, target: &str, setting: Setting, now: Nanos) -> Result<Option<Nanos>, String> {
+        let mut next = self.policy.clone();
+        next.apply(target, setting).map_err(|wrong| wrong.to_string())?;
+        // What can be set needs no restart.
+        for change in self.policy.changes(&next).unwrap_or_default() {
+            let applied = self.bridge.apply(&change, &next, self.clock.look().max(now));
+            applied.map_err(|error| error.to_string())?;
+        }
+        self.policy = next;
+        Ok(self.rouse(now))
     }
 
     /// The counters of its uplink and its vifs.

@@ -21,6 +21,8 @@ pub struct Outcome {
     pub hosts: Vec<HostOutcome>,
     /// What came of each guarantee on all hosts together: each second from the start on.
     pub guarantees: Vec<Vec<Second>>,
+    /// Changes that were refused, a sentence each.
+    pub refused: Vec<String>,
     /// Events that were simulated, rounds of workers among them.
     pub events: u64,
     /// Frames that were on their way at the end.
@@ -128,8 +130,8 @@ impl Outcome {
             let again = flow.stream.as_ref().map_or(0, |stream| stream.sender.retransmitted);
             world.tallies[flow.traffic].retransmitted += again;
         }
-        let guarantees = world.division.seconds();
-        Outcome { seconds, events: world.events(), tallies: world.tallies, flows, hosts, guarantees, waiting }
+        let (guarantees, refused) = (world.division.seconds(), std::mem::take(&mut world.refused));
+        Outcome { seconds, events: world.events(), tallies: world.tallies, flows, hosts, guarantees, refused, waiting }
     }
 
     /// Frames that were made, answers and announcements among them.

@@ -39,6 +39,9 @@ impl Outcome {
         );
         self.add_shares(&mut result);
         self.add_guarantees(&mut result, scenario);
+        for sentence in &self.refused {
+            result.warn(sentence);
+        }
         for (reason, frames) in self.drops() {
             result.value(&format!("drops/{reason}"), frames as f64, "frames");
         }

@@ -2,8 +2,9 @@
 
 use crate::clock::Virtual;
 pub use crate::window::Congestion;
+use fairlane_core::ack::Mode;
 use fairlane_core::time::Nanos;
-use fairlane_policy::{Link, Policy};
+use fairlane_policy::{Link, Policy, Setting, VifSetting};
 use std::sync::Arc;
 
 /// A scenario. Times count from its start, rates are in bits a second, sizes in bytes.
@@ -29,12 +30,21 @@ pub struct Scenario {
     pub traffic: Vec<Traffic>,
     /// What is guaranteed to tenants on all hosts together.
     pub guarantees: Vec<Guarantee>,
+    /// Changes of hosts' policies. Those of one moment are made in this order.
+    pub changes: Vec<Change>,
 }
 
 impl Scenario {
     /// When it ends.
     pub fn end(&self) -> Nanos {
         Nanos((self.seconds * 1e9).round() as u64)
+    }
+
+    /// Whether a vif has early ack at any time.
+    pub fn has_early_ack(&self) -> bool {
+        let mut vifs = self.hosts.iter().flat_map(|host| &host.policy.vifs);
+        let sets_it = |change: &Change| matches!(change.setting, Setting::Vif(VifSetting::EarlyAck(_)));
+        vifs.any(|vif| vif.early_ack != Mode::Off) || self.changes.iter().any(sets_it)
     }
 }
 
@@ -64,10 +74,23 @@ pub struct Host {
     pub policy: Policy,
     /// The link of the policy that it is.
     pub link: Link,
-    /// Rate of its card.
+    /// Rate of its card. What waits in front of it is a card's, unless the link's uplink is a wire: then it is the wire's.
     pub card: u64,
     /// What the worker's work costs.
     pub costs: Costs,
+}
+
+/// A change of a host's policy while its traffic runs, as `fairlane ctl set` makes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// When.
+    pub at: Nanos,
+    /// The host, by index.
+    pub host: usize,
+    /// The vif, tenant or link.
+    pub target: String,
+    /// What it gets.
+    pub setting: Setting,
 }
 
 /// What work on frames takes: nanoseconds of the CPU that does it.

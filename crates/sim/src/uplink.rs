@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// Frames that a card's receive ring holds, as Linux keeps for a tap.
 const RING: usize = 1020;
 
-/// Bytes that wait for the wire at most; a queue in front of the card, by the policy's rate, is the engine's.
-const QUEUE: u64 = 256 << 10;
+/// Bytes that wait in a card for the wire at most; a queue in front of the card, by the policy's rate, is the engine's.
+pub(crate) const QUEUE: u64 = 256 << 10;
 
 /// A line: sends one frame after another.
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +63,9 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) fn new(rate: u64) -> Wire {
-        Wire { outward: Line::new(rate, QUEUE), left: Vec::new(), arriving: VecDeque::new(), lost: 0 }
+    /// With a rate, and bytes that may wait for it.
+    pub(crate) fn new(rate: u64, queue: u64) -> Wire {
+        Wire { outward: Line::new(rate, queue), left: Vec::new(), arriving: VecDeque::new(), lost: 0 }
     }
 
     /// A frame arrives at a time, no earlier than those before it. False if it is lost, as the ring is full.
@@ -88,6 +89,8 @@ impl Wire {
 pub(crate) struct Uplink {
     pub wire: Shared<Wire>,
     pub backend: Arc<Backend>,
+    /// What a full queue says to the next frame.
+    pub refusal: Refusal,
     /// The latest time that this port was called with.
     pub seen: Nanos,
 }
@@ -124,7 +127,7 @@ impl Sink for Uplink {
         }
         let done = frames.start..frames.start + accepted;
         self.backend.spend(done.map(|index| batch.bytes(index) as u32));
-        Put { accepted, refusal: (accepted < frames.len()).then_some(Refusal::Full) }
+        Put { accepted, refusal: (accepted < frames.len()).then_some(self.refusal) }
     }
 
     fn room(&mut self, now: Nanos) -> Room {

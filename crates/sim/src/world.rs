@@ -1,5 +1,6 @@
 //! A running simulation: events in the order of their times.
 
+mod changes;
 mod division;
 mod fabric;
 mod streams;
@@ -15,7 +16,6 @@ use crate::scenario::{Cpu, Place, Scenario, Source, Work};
 use crate::uplink::Line;
 use division::Division;
 use fairlane_core::PortId;
-use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Burst, Poller};
@@ -35,6 +35,8 @@ const UNLIMITED: u64 = 1 << 50;
 enum What {
     /// Counts begin.
     Settle,
+    /// A host's policy changes.
+    Change(u32),
     /// A worker runs.
     Host(u32),
     /// A flow's source has something to do.
@@ -105,6 +107,8 @@ pub(crate) struct World<'a> {
     is_uneven: bool,
     random: StdRng,
     pub division: Division,
+    /// Changes that were refused.
+    pub refused: Vec<String>,
     burst: Box<Burst>,
     poller: Poller,
     taken: Vec<Frame>,
@@ -132,9 +136,7 @@ impl<'a> World<'a> {
     /// # Errors
     /// Its policies cannot be opened, or the system has no more descriptors.
     pub(crate) fn new(scenario: &'a Scenario) -> Result<World<'a>, Error> {
-        let mut vifs = scenario.hosts.iter().flat_map(|host| &host.policy.vifs);
-        let has_early_ack = vifs.any(|vif| vif.early_ack != Mode::Off);
-        let files = has_early_ack.then(tempfile::tempdir).transpose()?;
+        let files = scenario.has_early_ack().then(tempfile::tempdir).transpose()?;
         let mut hosts = Vec::new();
         let mut guests = Vec::new();
         let mut macs = Vec::new();
@@ -186,6 +188,7 @@ impl<'a> World<'a> {
             is_uneven: scenario.traffic.iter().any(|traffic| traffic.rtt.0 > 0),
             random: StdRng::seed_from_u64(scenario.seed),
             division: Division::new(scenario),
+            refused: Vec::new(),
             burst: Burst::new(),
             poller: Poller::new()?,
             taken: Vec::new(),
@@ -232,6 +235,7 @@ impl<'a> World<'a> {
             self.at(due, What::Source(flow as u32));
         }
         self.at(self.scenario.settle, What::Settle);
+        self.begin_to_change();
         self.begin_to_divide();
     }
 
@@ -242,6 +246,7 @@ impl<'a> World<'a> {
             self.now = time;
             match what {
                 What::Settle => baseline = Some(Outcome::baseline(&mut self)),
+                What::Change(number) => self.change(&self.scenario.changes[number as usize]),
                 What::Host(host) => self.host(host as usize),
                 What::Source(flow) => self.source(flow),
                 What::Guest(guest) => self.guest(guest as usize),

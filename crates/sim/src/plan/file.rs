@@ -24,6 +24,8 @@ pub(super) struct File {
     pub traffic: Vec<Spanned<TrafficKeys>>,
     #[serde(default)]
     pub guarantee: Vec<GuaranteeKeys>,
+    #[serde(default)]
+    pub change: Vec<ChangeKeys>,
 }
 
 #[derive(Deserialize)]
@@ -57,6 +59,16 @@ pub(super) struct GuaranteeKeys {
     pub tenant: Spanned<String>,
     pub min_rate: Rate,
     pub delay: Option<Length>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangeKeys {
+    pub at: Spanned<Length>,
+    /// A vif, tenant or link.
+    pub of: Spanned<String>,
+    /// Keys and values as of `fairlane ctl set`.
+    pub set: Spanned<Table>,
 }
 
 #[derive(Deserialize)]

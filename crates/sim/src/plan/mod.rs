@@ -2,6 +2,7 @@
 //!
 //! Everything about links, tenants and vifs has the keys of a policy, and is read by the policy's own parser ([`policy`]).
 
+mod change;
 mod file;
 mod guarantee;
 mod policy;
@@ -101,6 +102,7 @@ fn read(file: File, path: &Path, problems: &mut Problems, of_others: &mut Vec<Pr
     if file.host.is_empty() {
         problems.add(0..0, "a plan needs a [[host]]");
     }
+    let changes = change::read(&file.change, &hosts, &places, end, problems);
     let mut guests: Vec<Guest> = places.iter().map(|(host, place)| guest(*host, place)).collect();
     let places: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
     let seed = file.seed.unwrap_or(1);
@@ -116,7 +118,7 @@ fn read(file: File, path: &Path, problems: &mut Problems, of_others: &mut Vec<Pr
     let guarantees = file.guarantee.iter().filter_map(|keys| guarantee::read(keys, &file.guarantee, &hosts, problems));
     let guarantees = guarantees.collect();
     let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    Some(Scenario { name, seed, seconds, settle, interval, fabric, hosts, guests, traffic, guarantees })
+    Some(Scenario { name, seed, seconds, settle, interval, fabric, hosts, guests, traffic, guarantees, changes })
 }
 
 fn guest(host: usize, place: &Place) -> Guest {

@@ -5,7 +5,7 @@
 use super::{What, World};
 use crate::host::Host;
 use crate::outcome::Second;
-use crate::scenario::Scenario;
+use crate::scenario::{self, Scenario};
 use fairlane_core::partition::{Claim, Demand, GATHER, PERIOD, divide};
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_engine::reading::Reading;
@@ -24,8 +24,6 @@ pub(crate) struct Division {
 
 /// A host's side.
 struct Side {
-    /// Its policy as it is in force.
-    policy: Policy,
     /// What it saw when it claimed last.
     last: Snapshot,
     /// Of each guarantee.
@@ -52,15 +50,14 @@ struct Part {
 impl Division {
     pub(super) fn new(scenario: &Scenario) -> Division {
         let demands = vec![Demand::default(); scenario.guarantees.len()];
-        let side =
-            |policy: &Policy| Side { policy: policy.clone(), last: Snapshot::default(), demands: demands.clone() };
+        let side = |_: &scenario::Host| Side { last: Snapshot::default(), demands: demands.clone() };
         let shared = |tenant: &String| {
             let has = |policy: &Policy| policy.vifs.iter().any(|vif| vif.tenant.as_ref() == Some(tenant));
             let hosts = scenario.hosts.iter().map(|host| has(&host.policy).then(Part::default)).collect();
             Shared { hosts, coming: VecDeque::new(), sent_bytes: 0, seconds: Vec::new() }
         };
         // Hosts know nothing unless there is something to divide.
-        let hosts = scenario.hosts.iter().filter(|_| !demands.is_empty()).map(|host| side(&host.policy)).collect();
+        let hosts = scenario.hosts.iter().filter(|_| !demands.is_empty()).map(side).collect();
         let tenants = scenario.guarantees.iter().map(|guarantee| shared(&guarantee.tenant)).collect();
         Division { hosts, tenants, is_due: false }
     }
@@ -97,7 +94,7 @@ impl World<'_> {
         let (uplink, vifs) = self.hosts[index].snapshot();
         let side = &mut self.division.hosts[index];
         let links = vec![Host::link(&self.scenario.hosts[index], uplink)];
-        let tenants = side.policy.tenants.iter().map(TenantState::new).collect();
+        let tenants = self.hosts[index].policy.tenants.iter().map(TenantState::new).collect();
         let seen = Snapshot { time: self.now.0, links, tenants, vifs };
         let last = std::mem::replace(&mut side.last, seen);
         let reading = Reading::between(&last, &side.last);
@@ -145,16 +142,13 @@ impl World<'_> {
     fn enforce(&mut self, index: usize) {
         for (number, guarantee) in self.scenario.guarantees.iter().enumerate() {
             let Some(part) = self.division.tenants[number].hosts[index].and_then(|here| here.part) else { continue };
-            let policy = &mut self.division.hosts[index].policy;
-            let is_here = |tenant: &&fairlane_policy::Tenant| tenant.name == guarantee.tenant;
-            let in_force = policy.tenants.iter().find(is_here).map(|tenant| tenant.shares.tx.min_rate);
+            let host = &mut self.hosts[index];
+            let tenant = host.policy.tenants.iter().find(|tenant| tenant.name == guarantee.tenant);
             let setting = Setting::Share(Direction::Tx, ShareSetting::MinRate(part));
-            if in_force == Some(part) || policy.apply(&guarantee.tenant, setting).is_err() {
+            if tenant.is_none_or(|tenant| tenant.shares.tx.min_rate == part) {
                 continue;
             }
-            if let Some(tenant) = policy.tenants.iter().find(is_here)
-                && let Some(wake) = self.hosts[index].set_tenant(tenant, self.now)
-            {
+            if let Ok(Some(wake)) = host.set(&guarantee.tenant, setting, self.now) {
                 self.at(wake, What::Host(index as u32));
             }
         }
@@ -170,17 +164,11 @@ impl World<'_> {
             let here = || tenant.hosts.iter().flatten();
             let wanted = here().filter_map(|here| here.claim);
             let wanted: u128 = wanted.map(|claim| u128::from(claim.demand.min(claim.room))).sum();
-            let of_policy = |side: &Side| {
-                side.policy
-                    .tenants
-                    .iter()
-                    .filter(|own| own.name == guarantee.tenant)
-                    .map(|own| own.shares.tx.min_rate)
-                    .sum::<u64>()
-            };
+            let tenants = self.hosts.iter().flat_map(|host| &host.policy.tenants);
+            let own = tenants.filter(|own| own.name == guarantee.tenant);
             tenant.seconds.push(Second {
                 sent: (sent - tenant.sent_bytes) as f64 * 8.0,
-                in_force: self.division.hosts.iter().map(of_policy).sum(),
+                in_force: own.map(|own| own.shares.tx.min_rate).sum(),
                 wanted: wanted >= guarantee.min_rate.into(),
             });
             tenant.sent_bytes = sent;

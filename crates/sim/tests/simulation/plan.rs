@@ -1,8 +1,9 @@
 //! Plans: the examples are right, and mistakes are reported where they are.
 
 use crate::support::parse;
+use fairlane_policy::Setting;
 use fairlane_sim::Scenario;
-use fairlane_sim::scenario::Work;
+use fairlane_sim::scenario::{Change, Work};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -49,6 +50,26 @@ fn a_plan_is_a_scenario() {
     assert_eq!(scenario.traffic[0].flows.len(), 2);
 }
 
+/// A table's vif is all of its copies, changes come in the order of their times, and `scheduler` before its own keys.
+#[test]
+fn changes_are_settings_of_vifs_tenants_and_links() {
+    let changes = "[[change]]\nat = \"700ms\"\nof = \"lan\"\nset = { prioritize = false, scheduler = \"wrr\" }\n\
+                   [[change]]\nat = \"300ms\"\nof = \"web\"\nset = { max_rate = \"none\" }\n\
+                   [[change]]\nat = \"300ms\"\nof = \"a/web-2\"\nset = { weight = 9 }\n";
+    let scenario = parse(&format!("{RIGHT}{changes}")).expect("it is right");
+    let of = |change: &Change| (change.at.0 / 1_000_000, change.target.clone(), change.setting.clone());
+    let set = |key, value| Setting::parse(key, value).unwrap();
+    let expected = [
+        (300, "web-1", set("max_rate", "none")),
+        (300, "web-2", set("max_rate", "none")),
+        (300, "web-2", set("weight", "9")),
+        (700, "lan", set("scheduler", "wrr")),
+        (700, "lan", set("prioritize", "false")),
+    ];
+    let expected = expected.map(|(at, target, setting)| (at, target.to_owned(), setting));
+    assert_eq!(scenario.changes.iter().map(of).collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn mistakes_name_their_line() {
     for (right, wrong, line, message) in [
@@ -71,6 +92,30 @@ fn mistakes_name_their_line() {
             "[[guarantee]]\ntenant = \"red\"\nmin_rate = \"1Mbit/s\"\n[[traffic]]",
             15,
             "no tenant is named `red`",
+        ),
+        (
+            "[[traffic]]",
+            "[[change]]\nat = \"1s\"\nof = \"web\"\nset = { weight = 2 }\n[[traffic]]",
+            15,
+            "a change must be before the end",
+        ),
+        (
+            "[[traffic]]",
+            "[[change]]\nat = \"0s\"\nof = \"wbe\"\nset = { weight = 2 }\n[[traffic]]",
+            16,
+            "no vif, tenant or link is named `wbe`",
+        ),
+        (
+            "[[traffic]]",
+            "[[change]]\nat = \"0s\"\nof = \"web\"\nset = { weight = 0 }\n[[traffic]]",
+            17,
+            "weight must be 1 to 10000, not 0",
+        ),
+        (
+            "[[traffic]]",
+            "[[change]]\nat = \"0s\"\nof = \"lan\"\nset = { weight = 2 }\n[[traffic]]",
+            17,
+            "no vif is named `lan`",
         ),
         ("vif = \"web\"", "vif = \"wbe\"", 11, "no vif is named `wbe`, did you mean `web`?"),
         ("waits = \"60ms\"", "", 11, "a guest has runs and waits"),

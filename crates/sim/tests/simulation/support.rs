@@ -36,6 +36,7 @@ pub(crate) fn scenario(vifs: &[impl AsRef<str>]) -> Scenario {
         hosts: vec![Host { name: "host".to_owned(), policy, link, card: 1_000_000_000, costs: Costs::default() }],
         traffic: Vec::new(),
         guarantees: Vec::new(),
+        changes: Vec::new(),
     }
 }
 

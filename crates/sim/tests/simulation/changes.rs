@@ -1,0 +1,101 @@
+//! Changes of a policy while frames pass, and a wire as uplink.
+
+use crate::support::{run, scenario, traffic};
+use fairlane_core::time::Nanos;
+use fairlane_policy::{Setting, Uplink};
+use fairlane_sim::Scenario;
+use fairlane_sim::scenario::{Change, Place, Source};
+use proptest::prelude::*;
+
+/// Milliseconds of a step.
+const STEP: u64 = 100;
+
+/// Three guests flood a link of 100 Mbit/s.
+fn floods() -> Scenario {
+    let mut scenario = scenario(&["", "", ""]);
+    for guest in 0..3 {
+        scenario.traffic.push(traffic(Source::Flood, Place::Guest(guest), Place::Outside));
+    }
+    scenario
+}
+
+fn change(at: u64, target: &str, key: &str, value: &str) -> Change {
+    let setting = Setting::parse(key, value).expect("a setting");
+    Change { at: Nanos::from_millis(at), host: 0, target: target.to_owned(), setting }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20))]
+
+    /// In each step guests get what their weights give them then. A frame is 0.0012 of a step, and what waits in front of the card
+    /// when a step begins is the former weights'.
+    #[test]
+    fn shares_follow_weights_as_they_change(steps in prop::collection::vec([1u32..50, 1..50, 1..50], 9)) {
+        let mut scenario = floods();
+        for (step, weights) in (1..).zip(&steps) {
+            for (guest, weight) in weights.iter().enumerate() {
+                scenario.changes.push(change(step * STEP, &format!("v{guest}"), "weight", &weight.to_string()));
+            }
+        }
+        let outcome = run(&scenario);
+        prop_assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
+        for (step, weights) in (1..).zip(&steps) {
+            let bytes: Vec<f64> = outcome.tallies.iter().map(|tally| tally.intervals[step] as f64).collect();
+            let (all, sum) = (bytes.iter().sum::<f64>(), f64::from(weights.iter().sum::<u32>()));
+            for (bytes, weight) in bytes.iter().zip(weights) {
+                let (share, due) = (bytes / all, f64::from(*weight) / sum);
+                prop_assert!((share - due).abs() < 0.04, "step {step}: {share} of {due}");
+            }
+        }
+    }
+}
+
+#[test]
+fn limits_and_schedulers_change_and_what_does_not_fit_is_refused() {
+    let mut scenario = floods();
+    scenario.changes = vec![
+        change(300, "v0", "max_rate", "10Mbit/s"),
+        change(500, "lan", "rate", "50Mbit/s"),
+        change(700, "lan", "scheduler", "wrr"),
+        change(800, "v1", "min_rate", "60Mbit/s"),
+    ];
+    let outcome = run(&scenario);
+    let [refused] = &outcome.refused[..] else { panic!("{:?}", outcome.refused) };
+    assert!(
+        refused.starts_with("host refused a change of `v1` at 0.8 s: ") && refused.contains("min_rate"),
+        "{refused}"
+    );
+    let rate = |guest: usize, interval: usize| outcome.tallies[guest].intervals[interval] as f64 * 8e-5;
+    for (interval, rates) in [(2, [33.3; 3]), (4, [10.0, 45.0, 45.0]), (6, [10.0, 20.0, 20.0]), (9, [10.0, 20.0, 20.0])]
+    {
+        for (guest, due) in rates.into_iter().enumerate() {
+            let rate = rate(guest, interval);
+            assert!((rate / due - 1.0).abs() < 0.05, "interval {interval}: guest {guest} has {rate} of {due} Mbit/s");
+        }
+    }
+}
+
+#[test]
+fn early_ack_is_turned_on_and_off() {
+    let mut scenario = scenario(&[""]);
+    let stream = Source::Stream { window: 1 << 20, bytes: None };
+    scenario.traffic.push(traffic(stream, Place::Outside, Place::Guest(0)));
+    scenario.changes = vec![change(200, "v0", "early_ack", "always"), change(600, "v0", "early_ack", "false")];
+    let outcome = run(&scenario);
+    assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
+    assert!(outcome.tallies[0].settled.1 > 1000, "{:?}", outcome.tallies[0].settled);
+}
+
+/// A wire without backpressure drops what finds its queue full, and one with it drops nothing.
+#[test]
+fn a_wire_drops_or_lets_wait() {
+    for (waits, expected) in [(true, 0), (false, 1)] {
+        let mut scenario = floods();
+        let host = &mut scenario.hosts[0];
+        host.card = 100_000_000;
+        let (to, delay) = ("far".to_owned(), Nanos(0));
+        host.link.uplink = Uplink::Wire { to, delay, queue: 32 << 10, backpressure: waits };
+        let drops = run(&scenario).drops();
+        assert_eq!(u64::from(drops.get("uplink_full").is_some_and(|drops| *drops > 0)), expected, "{drops:?}");
+    }
+}
