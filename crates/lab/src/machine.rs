@@ -23,7 +23,7 @@ use serde_json::Value;
 use crate::{Agent, CpuSwitch, Error};
 
 pub(crate) use backend::set_weights;
-pub use backend::{Replacement, policy, replace, run as run_fairlane};
+pub use backend::{Replacement, policy, replace, run as run_fairlane, weights_set};
 pub use boot::boot;
 pub(crate) use wiring::{CARD, UPLINK, set_initial_window};
 

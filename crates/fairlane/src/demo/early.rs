@@ -13,12 +13,12 @@ use indicatif::ProgressBar;
 /// Its length on the progress bar, in tenths of a second.
 pub(super) const LENGTH: u64 = 10 * 2 * SIZES.len() as u64 * (SECONDS as u64 + 1);
 
-/// How long new transfers of one size are started, each without and with early ack: as many as narrow the medians' intervals enough.
-const SECONDS: f64 = 10.0;
+/// How long new transfers of one size are started, in seconds, each without and with early ack: as many as narrow the medians' intervals enough.
+pub(super) const SECONDS: f64 = 10.0;
 
 /// The longest of the random pauses between transfers, in seconds: a period of the guest, so that a transfer begins at any moment of
 /// it. Without pauses each would begin when the one before it was answered, which is when the guest runs.
-const PAUSE: f64 = PERIOD.as_millis() as f64 / 1e3;
+pub(super) const PAUSE: f64 = PERIOD.as_millis() as f64 / 1e3;
 
 /// Size of a transfer in bytes and as text, and whether it has a claim. A short transfer takes hardly longer than its handshake, which
 /// waits for the guest in any case, so it is only shown. A long one must be faster at both ends.
@@ -43,19 +43,38 @@ const CAPTION: &str = "The guest alternately runs for 30 ms and waits for 60 ms.
 /// # Errors
 /// A guest ended or failed, or an interrupt arrived.
 pub(super) fn run(stage: &Stage, result: &mut ResultFile, progress: &ProgressBar) -> anyhow::Result<()> {
+    add(result, |size, is_early| {
+        progress.set_message(format!("{size} bytes, early ack: {is_early}"));
+        stage.set(&Setting { target: RECEIVER, key: "early_ack", value: is_early.to_string() })?;
+        let transfers = transfers(stage, size)?;
+        interrupt::check()?;
+        progress.inc(LENGTH / 2 / SIZES.len() as u64);
+        Ok(ENDS.map(|(_, took)| transfers.iter().map(|transfer| [transfer.t, took(transfer)]).collect()))
+    })?;
+    let early = stage.snapshot()?.vifs.into_iter().find_map(|vif| vif.early_ack).unwrap_or_default();
+    result.setting("early_ack", serde_json::to_value(&early)?);
+    Ok(())
+}
+
+/// When each transfer began, in seconds, and how long it took in milliseconds: at each of [`ENDS`].
+pub(super) type Times = [Vec<[f64; 2]>; 2];
+
+/// Adds the act as `measure` measures it: transfers of a size, without or with early ack.
+///
+/// # Errors
+/// Those of `measure`.
+pub(super) fn add(
+    result: &mut ResultFile,
+    mut measure: impl FnMut(u64, bool) -> anyhow::Result<Times>,
+) -> anyhow::Result<()> {
     for (size, words, is_judged) in SIZES {
         let title = format!("Early ack: transfers of {words} to a guest that waits for its CPU");
         let (mut times, mut names) = (Vec::new(), Vec::new());
-        for (word, value) in [("without", "false"), ("with", "true")] {
-            progress.set_message(format!("{words} {word} early ack"));
-            stage.set(&Setting { target: RECEIVER, key: "early_ack", value: value.to_owned() })?;
-            let transfers = transfers(stage, size)?;
-            interrupt::check()?;
-            progress.inc(LENGTH / 2 / SIZES.len() as u64);
-            times.push(ENDS.map(|(end, took)| {
+        for (word, is_early) in [("without", false), ("with", true)] {
+            let measured = ENDS.iter().zip(measure(size, is_early)?);
+            times.extend(measured.map(|((end, _), points)| {
                 let name = format!("early-ack/{words}/{word}/{end}");
-                let samples: Vec<f64> = transfers.iter().map(took).collect();
-                let points = transfers.iter().map(|transfer| [transfer.t, took(transfer)]);
+                let samples: Vec<f64> = points.iter().map(|[_, took]| *took).collect();
                 let group = format!("{word} early ack, at the {end}");
                 result.series(Series::new(&name, "ms", Axis::time()).group(&group).points(points));
                 let metric = Metric::median(&samples, "ms");
@@ -65,7 +84,7 @@ pub(super) fn run(stage: &Stage, result: &mut ResultFile, progress: &ProgressBar
             }));
         }
         result.figure(Figure::cdf(&title).caption(CAPTION).x("time of a transfer").series(names));
-        let [without, with] = &times[..] else { unreachable!("two modes were measured") };
+        let (without, with) = times.split_at(ENDS.len());
         for (index, (end, _)) in ENDS.into_iter().enumerate().filter(|_| is_judged) {
             let (before, after) = (&without[index], &with[index]);
             let (speedup, interval) = before.ratio_to(after);
@@ -89,8 +108,6 @@ pub(super) fn run(stage: &Stage, result: &mut ResultFile, progress: &ProgressBar
             });
         }
     }
-    let early = stage.snapshot()?.vifs.into_iter().find_map(|vif| vif.early_ack).unwrap_or_default();
-    result.setting("early_ack", serde_json::to_value(&early)?);
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The claims about each act, judged by the measurements.
 
 use super::acts::{Act, MIN_RATE, Name, SENDERS};
+use super::ledger::Ledger;
 use super::measure::Measurement;
 use fairlane_report::{About, Bounds, Claim, Metric, bracketed};
 
@@ -26,10 +27,10 @@ pub(super) fn claims(act: &Act, measured: &Measurement) -> Vec<Claim> {
         Name::MinRate => vec![floor(act, measured)],
         Name::EarlyAck | Name::Neighbour => Vec::new(),
     };
-    if act.name != Name::Before {
-        claims.push(no_loss(act, measured));
+    if let Some(ledger) = &measured.ledger {
+        claims.extend((act.name != Name::Before).then(|| no_loss(act, ledger)));
+        claims.push(balance(act, ledger));
     }
-    claims.push(balance(act, measured));
     claims
 }
 
@@ -111,8 +112,7 @@ fn floor(act: &Act, measured: &Measurement) -> Claim {
 
 /// Nothing is lost between ring and wire. The datagrams that programs sent and received are shown as well: a guest's own kernel
 /// may drop some.
-fn no_loss(act: &Act, measured: &Measurement) -> Claim {
-    let ledger = &measured.ledger;
+fn no_loss(act: &Act, ledger: &Ledger) -> Claim {
     let (sent, received) = (ledger.sent_datagrams, ledger.received_datagrams);
     Claim {
         about: About::Fairlane,
@@ -127,8 +127,7 @@ fn no_loss(act: &Act, measured: &Measurement) -> Claim {
 }
 
 /// Every frame is accounted for.
-fn balance(act: &Act, measured: &Measurement) -> Claim {
-    let ledger = &measured.ledger;
+fn balance(act: &Act, ledger: &Ledger) -> Claim {
     Claim {
         about: About::Fairlane,
         source: "README".to_owned(),

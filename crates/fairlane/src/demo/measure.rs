@@ -15,7 +15,7 @@ pub(super) const INTERVALS: usize = 10;
 /// Intervals between the receiver's start and the first step, in which neighbours are resolved and rings fill.
 pub(super) const LEAD: usize = 5;
 /// Intervals between the last step and the receiver's end, in which frames in rings and queues arrive.
-const TAIL: usize = 10;
+pub(super) const TAIL: usize = 10;
 
 /// All intervals of an act, with lead and tail.
 pub(super) fn intervals(act: &Act) -> usize {
@@ -24,7 +24,7 @@ pub(super) fn intervals(act: &Act) -> usize {
 /// Payload of a datagram, which fills an Ethernet frame of [`FRAME`] bytes.
 const PAYLOAD: usize = 1472;
 /// Bytes of a frame as backend and wire count them.
-const FRAME: u64 = 1514;
+pub(super) const FRAME: u64 = 1514;
 /// How often to check for an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -34,8 +34,8 @@ pub(super) struct Measurement {
     pub bytes: Vec<Vec<u64>>,
     /// How late each step's settings were applied, in milliseconds.
     pub lateness: Vec<f64>,
-    /// Frames and datagrams, counted at each point of their path.
-    pub ledger: Ledger,
+    /// Frames and datagrams, counted at each point of their path; none in a simulation.
+    pub ledger: Option<Ledger>,
 }
 
 impl Measurement {
@@ -96,11 +96,11 @@ pub(super) fn run(act: &Act, stage: &Stage, progress: &ProgressBar) -> anyhow::R
     }
     let Recording { bytes, sent, received, .. } = recording;
     let ledger = Ledger::between(&before, &stage.snapshot()?, sent, received);
-    Ok(Measurement { bytes, lateness, ledger })
+    Ok(Measurement { bytes, lateness, ledger: Some(ledger) })
 }
 
 /// The length of a number of intervals, in seconds.
-fn seconds(intervals: usize) -> f64 {
+pub(super) fn seconds(intervals: usize) -> f64 {
     intervals as f64 / INTERVALS as f64
 }
 

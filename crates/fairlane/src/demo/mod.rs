@@ -2,6 +2,7 @@
 //!
 //! [`acts`] defines what is shown, [`stage`] starts backend and guests, [`measure`] runs an act, [`judge`] compares the
 //! measurements with the claims, [`report`] writes the result. [`early`] and [`neighbour`] are acts with transfers and pings.
+//! [`simulated`] has all acts in the simulator.
 
 mod acts;
 mod early;
@@ -10,6 +11,7 @@ mod ledger;
 mod measure;
 mod neighbour;
 mod report;
+mod simulated;
 mod stage;
 
 use acts::{Act, Name};
@@ -18,6 +20,7 @@ use clap::ValueEnum;
 use fairlane_lab::{Error, Kind, interrupt};
 use fairlane_report::ResultFile;
 use indicatif::{ProgressBar, ProgressStyle};
+pub(crate) use simulated::simulate;
 use stage::Stage;
 use std::io::Write;
 use std::path::PathBuf;
@@ -39,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Seconds of each act with constant settings
-    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u16).range(1..=3600))]
+    #[arg(long, value_name = "N", default_value_t = SECONDS as u16, value_parser = clap::value_parser!(u16).range(1..=3600))]
     seconds: u16,
     /// The acts to show
     #[arg(long, value_name = "ACT", value_enum, value_delimiter = ',', default_values = ["before", "fair", "wrr", "weights", "min-rate", "early-ack", "neighbour"])]
@@ -62,6 +65,9 @@ impl From<GuestKind> for Kind {
         }
     }
 }
+
+/// The length of an act with constant settings, in seconds, unless otherwise chosen.
+const SECONDS: usize = 8;
 
 /// The length of booting on the progress bar, in tenths of a second.
 const BOOT: u64 = 20;

@@ -14,31 +14,31 @@ use std::net::SocketAddr;
 pub(super) const LENGTH: u64 = 10 * 2 * CASES.len() as u64 * (SECONDS as u64 + 1);
 
 /// How long pings are sent, in seconds, and their interval, which is neither a divisor nor a multiple of a slice.
-const SECONDS: f64 = 3.0;
-const INTERVAL: f64 = 0.0053;
+pub(super) const SECONDS: f64 = 3.0;
+pub(super) const INTERVAL: f64 = 0.0053;
 
 /// How long to wait for the last replies, in seconds.
-const PATIENCE: f64 = 0.5;
+pub(super) const PATIENCE: f64 = 0.5;
 
 /// The guest that is flooded and waits, and the one that is pinged, by index in [`super::acts::SENDERS`].
-const FLOODED: usize = 0;
-const PINGED: usize = 1;
+pub(super) const FLOODED: usize = 0;
+pub(super) const PINGED: usize = 1;
 
 /// What a wait of the flooded guest may add to 90% of the pings of the other, in milliseconds. It waits for 60 ms at a time.
 const MAX_ADDED: f64 = 5.0;
 
 /// A flood of the waiting guest.
-struct Case {
+pub(super) struct Case {
     /// Its name in the result.
     name: &'static str,
     /// Who floods, for people.
     from: &'static str,
     /// The sending guest, by index; none for the receiver at the far end of the wire.
-    sender: Option<usize>,
+    pub sender: Option<usize>,
     /// Payload bytes of a datagram.
-    size: usize,
+    pub size: usize,
     /// Offered load in bits per second of Ethernet frames.
-    rate: f64,
+    pub rate: f64,
 }
 
 const CASES: [Case; 2] = [
@@ -56,15 +56,36 @@ const CAPTION: &str = "Guest a is flooded. When it waits, it alternately runs fo
 /// # Errors
 /// A guest ended or failed, or an interrupt arrived.
 pub(super) fn run(stage: &Stage, result: &mut ResultFile, progress: &ProgressBar) -> anyhow::Result<()> {
+    add(result, |case, waits| {
+        progress.set_message(format!(
+            "a neighbour that {}, flooded {}",
+            if waits { "waits" } else { "runs" },
+            case.from
+        ));
+        let trips = measure(stage, case, waits).map_err(|error| stage.explain(error))?;
+        interrupt::check()?;
+        progress.inc(LENGTH / 2 / CASES.len() as u64);
+        Ok(trips)
+    })?;
+    let queue = stage.snapshot()?.vifs.into_iter().find(|vif| vif.name != RECEIVER).map(|vif| vif.receive);
+    result.setting("neighbour_receive_queue", serde_json::to_value(queue)?);
+    Ok(())
+}
+
+/// Adds the act as `measure` measures it: pings while a flooded guest runs, or waits.
+///
+/// # Errors
+/// Those of `measure`.
+pub(super) fn add(
+    result: &mut ResultFile,
+    mut measure: impl FnMut(&Case, bool) -> anyhow::Result<RoundTrips>,
+) -> anyhow::Result<()> {
     for case in CASES {
         let title = format!("Pings to a guest whose neighbour is flooded {}", case.from);
         let mut names = Vec::new();
         let mut p90 = Vec::new();
         for (word, waits) in [("runs", false), ("waits", true)] {
-            progress.set_message(format!("a neighbour that {word}, flooded {}", case.from));
-            let trips = measure(stage, &case, waits).map_err(|error| stage.explain(error))?;
-            interrupt::check()?;
-            progress.inc(LENGTH / 2 / CASES.len() as u64);
+            let trips = measure(&case, waits)?;
             let name = format!("neighbour/{}/{word}", case.name);
             // A lost ping took longer than any other.
             let times: Vec<f64> = trips.seconds.iter().map(|trip| trip.unwrap_or(PATIENCE) * 1e3).collect();
@@ -94,8 +115,6 @@ pub(super) fn run(stage: &Stage, result: &mut ResultFile, progress: &ProgressBar
             figure: Some(title),
         });
     }
-    let queue = stage.snapshot()?.vifs.into_iter().find(|vif| vif.name != RECEIVER).map(|vif| vif.receive);
-    result.setting("neighbour_receive_queue", serde_json::to_value(queue)?);
     Ok(())
 }
 

@@ -62,11 +62,12 @@ pub(super) fn add(result: &mut ResultFile, act: &Act, measured: &Measurement) {
     if act.steps.len() > 1 {
         add_shares(result, act, measured);
     }
-    let ledger = &measured.ledger;
-    result.setting(&format!("ledger_{act_name}"), ledger_json(ledger));
-    result.value(&format!("{act_name}_drops"), ledger.drops() as f64, "frames");
-    let latest = measured.lateness.iter().copied().fold(0.0, f64::max);
-    result.value(&format!("{act_name}_latest_change"), latest, "ms");
+    if let Some(ledger) = &measured.ledger {
+        result.setting(&format!("ledger_{act_name}"), ledger_json(ledger));
+        result.value(&format!("{act_name}_drops"), ledger.drops() as f64, "frames");
+        let latest = measured.lateness.iter().copied().fold(0.0, f64::max);
+        result.value(&format!("{act_name}_latest_change"), latest, "ms");
+    }
     result.claims.extend(judge::claims(act, measured));
 }
 
@@ -91,6 +92,9 @@ fn add_shares(result: &mut ResultFile, act: &Act, measured: &Measurement) {
         result.series(line.points(due().map(|share| [share, share])));
         let caption = "One point per second: guest a's share of the link against its share of the weights.";
         result.figure(Figure::lines(SHARES).caption(caption).y("share of guest a").series(["share due"]));
+    }
+    for (step, share) in act.by_second().zip(measured.shares(0)) {
+        result.value(&format!("{}/{}/a", act.name.as_str(), step.label), 100.0 * share, "% of the link");
     }
     let name = format!("{}/share", act.name.as_str());
     let group = if act.name == Name::Wrr { "weighted round robin" } else { "fair" };

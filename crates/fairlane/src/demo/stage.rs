@@ -17,8 +17,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long a guest runs and waits alternately, as if it shared the CPU with two other guests in slices of 30 ms.
-const RUN_TIME: Duration = Duration::from_millis(30);
-const WAIT_TIME: Duration = Duration::from_millis(60);
+pub(super) const RUN_TIME: Duration = Duration::from_millis(30);
+pub(super) const WAIT_TIME: Duration = Duration::from_millis(60);
 /// The time from one run of such a guest to the next.
 pub(super) const PERIOD: Duration = RUN_TIME.saturating_add(WAIT_TIME);
 
@@ -44,10 +44,7 @@ impl Stage {
     pub(super) fn build(kind: Kind, senders: usize, backpressure: bool) -> anyhow::Result<Stage> {
         let home = tempfile::Builder::new().prefix("fairlane-demo-").tempdir().context("a temporary directory")?;
         let names: Vec<&str> = SENDERS.into_iter().take(senders).chain([RECEIVER]).collect();
-        let text = policy(home.path(), &names, backpressure);
-        let policy = Policy::parse("the demo's policy", &text).map_err(|problems| {
-            anyhow::anyhow!(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
-        })?;
+        let (text, policy) = policy(home.path(), &names, backpressure)?;
         let engine = Engine::start(policy)?;
         let spec = |name: &&str| GuestSpec::served(kind, name, home.path(), mac(name), address(name));
         let specs: Vec<GuestSpec> = names.iter().map(spec).collect();
@@ -159,8 +156,11 @@ fn mac(name: &str) -> [u8; 6] {
     [0x52, 0x54, 0, 0x83, 0, host]
 }
 
-/// The policy of the stage: senders, a wire with the link's rate, the receiver.
-fn policy(home: &Path, names: &[&str], backpressure: bool) -> String {
+/// The policy of the stage, as text and parsed: senders, a wire with the link's rate, the receiver.
+///
+/// # Errors
+/// It is wrong.
+pub(super) fn policy(home: &Path, names: &[&str], backpressure: bool) -> anyhow::Result<(String, Policy)> {
     let home = home.display();
     let scheduler = if backpressure { "fair" } else { "netback" };
     // The queue holds 2.6 ms of the wire: short compared to a second, and long enough to keep the wire busy.
@@ -178,5 +178,7 @@ fn policy(home: &Path, names: &[&str], backpressure: bool) -> String {
             "\n[[vif]]\nname = \"{name}\"\nlink = \"{link}\"\nsocket = \"{home}/{name}.sock\"\nmac = \"{mac}\"\n"
         );
     }
-    text
+    let policy = Policy::parse("the demo's policy", &text)
+        .map_err(|problems| anyhow::anyhow!(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
+    Ok((text, policy))
 }

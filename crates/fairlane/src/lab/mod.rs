@@ -7,6 +7,7 @@ mod screen;
 mod setup;
 
 use anyhow::Context;
+use fairlane_lab::MachineKind;
 use fairlane_lab::experiment::{BUILT_IN, Experiment};
 use fairlane_policy::problem::Problem;
 use std::io;
@@ -58,6 +59,20 @@ pub(crate) enum ExperimentError {
     /// The experiment is valid, but cannot be run with these options.
     #[error("{0}")]
     Impossible(String),
+}
+
+/// Multiplies all rates of an experiment by a given factor, or its own for this kind of machine. Returns the factor.
+pub(crate) fn scale(
+    experiment: &mut Experiment,
+    kind: MachineKind,
+    given: Option<f64>,
+) -> Result<f64, ExperimentError> {
+    let scale = given.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);
+    if !(0.001..=10.0).contains(&scale) {
+        return Err(ExperimentError::Impossible(format!("--scale must be 0.001 to 10, not {scale}")));
+    }
+    experiment.scale(scale);
+    Ok(scale)
 }
 
 /// Finds the experiment of this name, or reads it from this file.

@@ -157,11 +157,7 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, ExperimentEr
     }
     check_options(experiment, args)?;
     experiment.serve_by(args.backend, args.early_ack == Switch::On);
-    let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);
-    if !(0.001..=10.0).contains(&scale) {
-        return Err(ExperimentError::Impossible(format!("--scale must be 0.001 to 10, not {scale}")));
-    }
-    experiment.scale(scale);
+    let scale = super::scale(experiment, kind, args.scale)?;
     experiment.place(kind);
     if args.quick {
         experiment.shorten();

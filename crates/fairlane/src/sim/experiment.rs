@@ -1,29 +1,16 @@
 //! An experiment of the lab in the simulator: the same file, the same procedure, the same metrics and claims. Only the machine is
 //! another: what its agents would do is traffic of a scenario, and their accounts are made of what it counts.
 
-use super::machine::Surroundings;
+use super::machine::{DATAGRAM, ECHO, LARGE, SEGMENT, SMALL, Surroundings, WINDOW};
 use fairlane_core::time::Nanos;
 use fairlane_lab::experiment::{Account, Case, Experiment, Plan, simulate};
 use fairlane_lab::{Command, Event, MachineKind, Node, Outcome, machine};
 use fairlane_load::{ReceiveSpec, Received, Sample, Sent, ping};
-use fairlane_policy::Policy;
+use fairlane_policy::{Direction, Policy, Setting, ShareSetting};
 use fairlane_report::ResultFile;
-use fairlane_sim::scenario::{Cpu, Fabric, Guest, Host, Place, Scenario, Source, Traffic};
+use fairlane_sim::scenario::{Change, Cpu, Fabric, Guest, Host, Place, Scenario, Source, Traffic};
 use fairlane_sim::{Outcome as Simulated, Tally};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
-/// Bytes of a datagram's Ethernet, IP and UDP headers; of a stream's, with time stamps; of a request for an echo with its data.
-const DATAGRAM: u32 = 42;
-const SEGMENT: u32 = 66;
-const ECHO: u32 = 98;
-
-/// Bytes of a stream's segments with segmentation offload, and without it; and of its window, as Linux has it.
-const LARGE: u32 = 65_226;
-const SMALL: u32 = 1514;
-const WINDOW: u64 = 6 << 20;
-
-/// Slots in a ring of a guest's card.
-const RING: usize = 256;
 
 /// Simulates an experiment as if on this kind of machine, with Fairlane as its backend.
 ///
@@ -57,23 +44,21 @@ impl Simulation {
             let waits = case.background.waits.contains(&number);
             // As the lab suspends guests, or as two busy guests keep the CPU from it: one slice of three.
             let turns = Cpu::turns(&[slice, slice + slice], Nanos(0)).filter(|_| waits);
-            let vif = Node::Guest(number).to_string();
-            Guest {
-                host: 0,
-                vif,
-                cpu: turns.unwrap_or(Cpu::Always),
-                ring: RING,
-                wake: surroundings.wake,
-                work: surroundings.work,
-                rx_work: surroundings.rx_work,
-            }
+            let guest = surroundings.guest(0, Node::Guest(number).to_string());
+            Guest { cpu: turns.unwrap_or(Cpu::Always), ..guest }
         };
         let guests = (1..=topology.guests.len()).map(guest).collect();
         let link = policy.links[0].clone();
         let card = surroundings.card;
         let mut seconds = case.procedure.seconds();
         let (mut traffic, mut numbers) = (Vec::new(), Vec::new());
+        let mut changes = Vec::new();
         for (node, start, command) in plan.clients() {
+            if let Some(weights) = machine::weights_set(command) {
+                changes.extend(weights.into_iter().map(|weight| change(*start, weight)));
+                numbers.push(None);
+                continue;
+            }
             let made = client(*node, *start, command, topology.offload)?;
             numbers.push(made.as_ref().map(|_| traffic.len()));
             traffic.extend(made);
@@ -93,6 +78,7 @@ impl Simulation {
             guests,
             traffic,
             guarantees: Vec::new(),
+            changes,
         };
         Ok(Simulation { scenario, traffic: numbers })
     }
@@ -138,6 +124,12 @@ impl Simulation {
         let received = Received { seconds: spec.seconds, sources };
         Account { events, outcome: Outcome::Received(received) }
     }
+}
+
+/// What sets a guest's weight at a time, in seconds.
+fn change(at: f64, (guest, weight): (usize, u32)) -> Change {
+    let setting = Setting::Share(Direction::Tx, ShareSetting::Weight(weight));
+    Change { at: nanos(at), host: 0, target: Node::Guest(guest).to_string(), setting }
 }
 
 /// What a receiver counts, if the command is one.

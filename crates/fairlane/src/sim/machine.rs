@@ -3,10 +3,23 @@
 
 use fairlane_core::time::Nanos;
 use fairlane_lab::MachineKind;
-use fairlane_sim::scenario::{Costs, Work};
+use fairlane_sim::scenario::{Costs, Cpu, Guest, Work};
+
+/// Bytes of a datagram's Ethernet, IP and UDP headers; of a stream's, with time stamps; of a request for an echo with its data.
+pub(crate) const DATAGRAM: u32 = 42;
+pub(crate) const SEGMENT: u32 = 66;
+pub(crate) const ECHO: u32 = 98;
+
+/// Bytes of a stream's segments with segmentation offload, and without it; and of its window, as Linux has it.
+pub(crate) const LARGE: u32 = 65_226;
+pub(crate) const SMALL: u32 = 1514;
+pub(crate) const WINDOW: u64 = 6 << 20;
+
+/// Slots in a ring of a guest's card.
+const RING: usize = 256;
 
 /// The surroundings.
-pub(super) struct Surroundings {
+pub(crate) struct Surroundings {
     pub costs: Costs,
     /// Time from a notification until the guest handles it.
     pub wake: Nanos,
@@ -21,7 +34,13 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    pub(super) fn of(kind: MachineKind) -> Surroundings {
+    /// A guest that always runs.
+    pub(crate) fn guest(&self, host: usize, vif: String) -> Guest {
+        let Surroundings { wake, work, rx_work, .. } = *self;
+        Guest { host, vif, cpu: Cpu::Always, ring: RING, wake, work, rx_work }
+    }
+
+    pub(crate) fn of(kind: MachineKind) -> Surroundings {
         match kind {
             // Emulated: a nanosecond is an instruction. From `isolation-cpu`: 33,013 frames of 1,514 bytes a second alone, and 19,893
             // frames of 60 bytes in 0.48 of the time; from `receive-stall`, `flood, runs`: the median of pings, and the

@@ -2,9 +2,9 @@
 
 mod compare;
 mod experiment;
-mod machine;
+pub(crate) mod machine;
 
-use crate::{lab, out};
+use crate::{demo, lab, out};
 use anyhow::Context;
 use fairlane_lab::MachineKind;
 use fairlane_lab::machine::Backend;
@@ -22,12 +22,15 @@ pub(crate) struct Args {
     /// The plan
     #[arg(value_name = "PLAN.toml", required_unless_present = "experiment")]
     plan: Option<PathBuf>,
-    /// Simulate an experiment of the lab instead: its name, or a file
+    /// Simulate an experiment of the lab instead: its name, or a file; or `demo`
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["plan", "seed"])]
     experiment: Option<String>,
     /// The kind of machine to simulate it as
     #[arg(long, value_name = "KIND", default_value = "uml", requires = "experiment")]
     machine: MachineKind,
+    /// Factor for all rates, instead of the file's for this kind of machine
+    #[arg(long, value_name = "FACTOR", requires = "experiment")]
+    scale: Option<f64>,
     /// Print a table of the simulation beside these results of the lab
     #[arg(long, value_name = "RESULT.json", num_args = 1.., requires = "experiment", conflicts_with = "json")]
     compare: Vec<PathBuf>,
@@ -64,7 +67,8 @@ pub(crate) enum PlanError {
 /// The plan is wrong, or the result cannot be written.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let result = match (&args.experiment, &args.plan) {
-        (Some(name), _) => of_experiment(name, args.machine)?,
+        (Some(name), _) if name == "demo" => demo::simulate()?,
+        (Some(name), _) => of_experiment(name, args.machine, args.scale)?,
         (None, Some(plan)) => of_plan(plan, args.seed)?,
         (None, None) => unreachable!("one of them is required"),
     };
@@ -79,12 +83,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// Simulates an experiment with Fairlane as its backend, as the lab would run it on a kind of machine.
-fn of_experiment(name: &str, kind: MachineKind) -> anyhow::Result<ResultFile> {
+fn of_experiment(name: &str, kind: MachineKind, scale: Option<f64>) -> anyhow::Result<ResultFile> {
     let mut experiment = lab::find(name)?;
     experiment.serve_by(Backend::Fairlane, false);
-    if let Some(scale) = experiment.scale.get(&kind).copied() {
-        experiment.scale(scale);
-    }
+    lab::scale(&mut experiment, kind, scale)?;
     experiment::run(&experiment, kind)
 }
 

@@ -112,12 +112,28 @@ pub(super) fn counters(dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
     Ok(vifs.chain(uplinks).collect())
 }
 
+/// The program that writes to xenstore, and the key of a card's weight there, around its guest's number.
+const WRITE: &str = "xenstore-write";
+const VIFS: &str = "/local/domain/0/backend/vif/";
+const WEIGHT: &str = "/0/weight";
+
 /// The host's command that sets the weights of guests' cards while Fairlane runs, as a toolstack would. Guests are created in order,
 /// so each guest's domain id equals its number.
 pub(crate) fn set_weights(weights: impl Iterator<Item = (usize, u32)>) -> Command {
-    let key = |guest| format!("/local/domain/0/backend/vif/{guest}/0/weight");
+    let key = |guest| format!("{VIFS}{guest}{WEIGHT}");
     let pairs = weights.flat_map(|(guest, weight)| [key(guest), weight.to_string()]);
-    Command::Run { argv: ["xenstore-write".to_owned()].into_iter().chain(pairs).collect() }
+    Command::Run { argv: [WRITE.to_owned()].into_iter().chain(pairs).collect() }
+}
+
+/// The weights that a command sets by [`set_weights`], each with its guest; none if it is another command.
+pub fn weights_set(command: &Command) -> Option<Vec<(usize, u32)>> {
+    let Command::Run { argv } = command else { return None };
+    let (program, pairs) = argv.split_first()?;
+    let weight = |pair: &[String]| {
+        let guest = pair[0].strip_prefix(VIFS)?.strip_suffix(WEIGHT)?;
+        Some((guest.parse().ok()?, pair.get(1)?.parse().ok()?))
+    };
+    (program == WRITE).then(|| pairs.chunks(2).map(weight).collect()).flatten()
 }
 
 /// The command that starts the daemon in dom0 with the priority of `deploy/xen/fairlane.service.conf`, up to the program's name.
