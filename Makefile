@@ -93,7 +93,8 @@ platforms: guests all
 	exit $$status
 
 # Every experiment that claims something about Fairlane, served by Fairlane; fails if such a claim does not hold. On Xen's virtual clock,
-# which takes hours, and with guests of this host. `platforms` and `lab` run accept-rate and path-length, which claim something, too.
+# which takes hours, `restart` on its real one, and with guests of this host. `platforms` and `lab` run accept-rate and path-length, which
+# claim something, too.
 ON_XEN := isolation-equal-rate isolation-two-rates isolation-unlimited isolation-overactive isolation-disk isolation-cpu \
 	priority-change min-rate early-ack-overhead
 ON_UML := receive-stall receive-flood receive-shares tenants
@@ -103,6 +104,7 @@ claims: guests all
 	for name in $(ON_XEN); do \
 		$(TARGET)/release/fairlane lab run $$name --machine xen --backend fairlane --clock instructions --repeats 1 || status=1; \
 	done; \
+	$(TARGET)/release/fairlane lab run restart --machine xen --backend fairlane || status=1; \
 	for name in $(ON_UML); do $(TARGET)/release/fairlane lab run $$name --machine uml --backend fairlane || status=1; done; \
 	exit $$status
 
