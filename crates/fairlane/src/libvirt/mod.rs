@@ -94,7 +94,11 @@ fn carry_out(backend: &Backend, wish: Wish, cards: &[Interface]) -> anyhow::Resu
         changed |= carry_out_for(&mut client, wish, card, &shown)?;
     }
     if changed && let Err(error) = save::save(&mut client) {
-        eprintln!("fairlane: the guest is served until Fairlane ends, as its cards are not saved: {error:#}");
+        let what = match wish {
+            Wish::Renew | Wish::Add => "the guest is served until Fairlane ends, as its cards are not saved",
+            Wish::Remove => "the guest's cards are back when Fairlane starts again, as their end is not saved",
+        };
+        eprintln!("fairlane: {what}: {error:#}");
     }
     Ok(())
 }

@@ -22,7 +22,8 @@ const NOT_COMPARED: [&str; 12] = [
     "disk",
 ];
 
-/// A table in Markdown: each metric as the lab measured it (the median of its results), as it is simulated, and the error.
+/// A table in Markdown: each metric as the lab measured it (the median of its results), as it is simulated, and the error. What is
+/// nothing on both sides has no error.
 ///
 /// # Errors
 /// A result cannot be read, or is about another experiment.
@@ -45,6 +46,9 @@ pub(super) fn table(simulated: &ResultFile, files: &[PathBuf]) -> anyhow::Result
         let measured: Vec<f64> = measured.filter(|value| value.is_finite()).collect();
         let last = name.rsplit('/').next().unwrap_or(name);
         let Some(lab) = stats::median(&measured).filter(|_| !NOT_COMPARED.contains(&last)) else { continue };
+        if lab == 0.0 && metric.value == 0.0 {
+            continue;
+        }
         let error = 100.0 * (metric.value / lab - 1.0);
         let unit = if metric.unit.is_empty() { String::new() } else { format!(", {}", metric.unit) };
         let (lab, simulated) = (number(lab), number(metric.value));

@@ -1,7 +1,7 @@
 //! The hook with a real libvirtd and an emulated guest.
 
 use crate::workspace::{Workspace, assert_done};
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -177,6 +177,21 @@ fn a_guest_of_libvirt_has_its_card_and_its_bandwidth() {
         assert_eq!(vifs(&workspace), Vec::<Value>::new());
         let saved = std::fs::read_to_string(workspace.path("policy.d/saved.toml")).unwrap();
         assert!(!saved.contains("web"), "{saved}");
+
+        // A guest whose card cannot be saved runs all the same.
+        mount(None::<&str>, &workspace.path("policy.d"), Some("tmpfs"), MsFlags::empty(), Some("size=4k")).unwrap();
+        std::fs::write(workspace.path("policy.d/filler"), [7; 4 << 10]).unwrap();
+        for (operation, expected, sentence) in [
+            ("prepare begin", 1, "the guest is served until Fairlane ends, as its cards are not saved"),
+            ("release end", 0, "the guest's cards are back when Fairlane starts again, as their end is not saved"),
+        ] {
+            let outcome = hook(&format!("web {operation} -"), GUEST);
+            let sentence = format!("fairlane: {sentence}: cannot write");
+            assert!(outcome.code == Some(0) && outcome.err.starts_with(&sentence), "{outcome:?}");
+            assert!(outcome.err.contains("No space left on device"), "{outcome:?}");
+            assert_eq!(vifs(&workspace).len(), expected);
+        }
+        umount(&workspace.path("policy.d")).unwrap();
 
         done(&virsh(&["undefine", "web"]));
         // A guest whose guarantee cannot be given does not start, and libvirt shows the reason.

@@ -3,7 +3,7 @@
 use crate::workspace::{POLICY, Workspace, assert_done, assert_refused};
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
@@ -38,6 +38,17 @@ fn a_socket_in_use_is_not_replaced() {
         drop(owner);
         std::fs::remove_file(workspace.path(name)).unwrap();
     }
+}
+
+#[test]
+fn an_address_in_use_is_reported() {
+    let workspace = Workspace::new();
+    let owner = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = owner.local_addr().unwrap();
+    workspace.write("policy.toml", &format!("metrics = \"{address}\"\n{POLICY}"));
+    let sentence = format!("cannot serve metrics on {address}: Address already in use (os error 98)\n");
+    assert_refused(&workspace.run("up policy.toml"), 1, &sentence);
+    assert_eq!(workspace.names(), ["policy.toml"]);
 }
 
 #[test]
