@@ -1,6 +1,6 @@
 //! Changes of a policy while frames pass, and a wire as uplink.
 
-use crate::support::{run, scenario, traffic};
+use crate::support::{run, scenario, source, traffic, with_tenants};
 use fairlane_core::time::Nanos;
 use fairlane_policy::{Setting, Uplink};
 use fairlane_sim::Scenario;
@@ -22,6 +22,98 @@ fn floods() -> Scenario {
 fn change(at: u64, target: &str, key: &str, value: &str) -> Change {
     let setting = Setting::parse(key, value).expect("a setting");
     Change { at: Nanos::from_millis(at), host: 0, target: target.to_owned(), setting }
+}
+
+/// Anything that can be set, of one of three vifs, two tenants or the link.
+fn any_change() -> impl Strategy<Value = Change> {
+    let vif = prop::sample::select(&["v0", "v1", "v2"][..]);
+    let owner = prop::sample::select(&["v0", "v1", "v2", "t0", "t1"][..]);
+    let of_owner = prop::sample::select(
+        &[
+            ("weight", "7"),
+            ("weight", "300"),
+            ("max_rate", "20Mbit/s"),
+            ("max_rate", "none"),
+            ("burst", "20KiB"),
+            ("min_rate", "15Mbit/s"),
+            ("min_rate", "none"),
+            ("max_frames", "900"),
+            ("max_frames", "none"),
+            ("rx_weight", "9"),
+            ("rx_max_rate", "9Mbit/s"),
+            ("rx_max_rate", "none"),
+            ("rx_min_rate", "5Mbit/s"),
+        ][..],
+    );
+    let of_vif = prop::sample::select(
+        &[
+            ("tenant", "t0"),
+            ("tenant", "t1"),
+            ("tenant", "none"),
+            ("rx_queue", "64KiB"),
+            ("rx_queue", "1MiB"),
+            ("rx_timeout", "20ms"),
+        ][..],
+    );
+    let of_link = prop::sample::select(
+        &[
+            ("rate", "40Mbit/s"),
+            ("rate", "none"),
+            ("rx_rate", "30Mbit/s"),
+            ("rx_rate", "none"),
+            ("scheduler", "wrr"),
+            ("scheduler", "netback"),
+            ("scheduler", "fair"),
+            ("idle_timeout", "1ms"),
+            ("isolate", "true"),
+            ("isolate", "false"),
+            ("rx_pool", "128KiB"),
+        ][..],
+    );
+    let what = prop_oneof![(owner, of_owner), (vif, of_vif), (Just("lan"), of_link)];
+    (1u64..500, what).prop_map(|(at, (target, (key, value)))| change(at, target, key, value))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Whatever changes meanwhile, each frame is accounted for, and once the settings are what they were at first, all have what
+    /// they had: half for the tenant of two, and half for the third guest.
+    #[test]
+    fn nothing_is_left_of_changes(
+        mut changes in prop::collection::vec(any_change(), 1..30),
+        others in prop::collection::vec((source(1_000_000..60_000_000), 0usize..3, 0usize..3), 0..4),
+    ) {
+        let none = |_| String::new();
+        let mut scenario = scenario(&with_tenants((0..3).map(none), &[Some(0), Some(0), None], (0..2).map(none)));
+        for guest in 0..3 {
+            scenario.traffic.push(traffic(Source::Flood, Place::Guest(guest), Place::Outside));
+        }
+        for (source, from, to) in others {
+            let from = if from == to { Place::Outside } else { Place::Guest(from) };
+            let mut other = traffic(source, from, Place::Guest(to));
+            other.time.1 = Nanos::from_millis(500);
+            scenario.traffic.push(other);
+        }
+        changes.sort_by_key(|change| change.at);
+        for (key, value) in [("scheduler", "fair"), ("rate", "100Mbit/s"), ("isolate", "false"), ("rx_rate", "none")] {
+            changes.push(change(500, "lan", key, value));
+        }
+        for target in ["v0", "v1", "v2", "t0", "t1"] {
+            let limits = ["min_rate", "rx_min_rate", "max_rate", "max_frames"];
+            changes.extend(limits.map(|key| change(500, target, key, "none")));
+            changes.push(change(500, target, "weight", "100"));
+        }
+        for (target, tenant) in [("v0", "t0"), ("v1", "t0"), ("v2", "none")] {
+            changes.push(change(500, target, "tenant", tenant));
+        }
+        scenario.changes = changes;
+        (scenario.settle, scenario.seconds) = (Nanos::from_millis(700), 1.2);
+        let vifs = run(&scenario).hosts.remove(0).vifs;
+        for (vif, due) in vifs.iter().zip([0.25, 0.25, 0.5]) {
+            prop_assert!((vif.share - due).abs() < 0.01, "{} has {} of {due}", vif.name, vif.share);
+        }
+    }
 }
 
 proptest! {
