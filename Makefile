@@ -222,12 +222,13 @@ fuzz:
 	fuzz/run 60
 
 # Simulated hours of 1,000 guests that start, stop, pause and attack, with kills, upgrades and moves: HOURS=72 SEED=1. `make test` runs
-# a minute of it.
+# a minute of it. Then 40,000 guests come and go beside a stream.
 HOURS ?= 72
 SEED ?= 1
 soak:
 	FAIRLANE_SOAK_HOURS=$(HOURS) FAIRLANE_SOAK_SEED=$(SEED) \
 		$(CARGO) test --release --package fairlane-engine --test soak -- nothing_breaks
+	FAIRLANE_GUESTS_COME=20000 $(CARGO) test --release --package fairlane-engine --test guests
 
 # The gap that a guest sees while the backend is stopped and started: RESTARTS=50. Writes out/restart.
 RESTARTS ?= 50
