@@ -1,4 +1,5 @@
-//! A host's parts of what the fleet guarantees to tenants: it claims once a second, hears all hosts' claims, and divides.
+//! A host's parts of what the fleet guarantees to tenants: it claims once a second and when its claim changes, hears all hosts'
+//! claims, and divides.
 //!
 //! The rule is [`fairlane_core::partition`]'s. Claims are messages and are not kept: one subject for each tenant, heard by the hosts
 //! that have it.
@@ -8,12 +9,12 @@ use crate::tenants::Guarantee;
 use crate::{Error, Fleet};
 use async_nats::jetstream::kv;
 use async_nats::{Message, Subscriber};
-use fairlane_core::partition::{Claim, Demand, GATHER, Heard, Measured, claimant};
+use fairlane_core::partition::{Claim, Demand, GATHER, Heard, Measured, PERIOD, claimant};
 use fairlane_core::time::Nanos;
 use futures_util::StreamExt;
 use futures_util::stream::SelectAll;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -44,13 +45,15 @@ struct Here {
     heard: Heard,
     /// The links that have guests of it.
     links: BTreeMap<String, Link>,
-    /// The names of the last claims.
-    said: BTreeSet<String>,
+    /// The last claims, by name.
+    said: BTreeMap<String, Claim>,
+    /// When they were said.
+    at: Option<Nanos>,
 }
 
 impl Here {
     fn new(host: &str) -> Here {
-        Here { heard: Heard::new(host), links: BTreeMap::new(), said: BTreeSet::new() }
+        Here { heard: Heard::new(host), links: BTreeMap::new(), said: BTreeMap::new(), at: None }
     }
 
     /// Leaves out the links that are not among these, and adds those that are new.
@@ -59,7 +62,7 @@ impl Here {
         self
     }
 
-    /// What is claimed for what was measured on each link.
+    /// What is to be said after a measurement: all that is claimed, if it has changed or was said a second ago.
     fn claims(&mut self, host: &str, measured: &BTreeMap<String, Measured>, now: Nanos) -> Vec<Said> {
         let several = self.links.len() > 1;
         let of_link = |(link, here): (&String, &mut Link)| {
@@ -67,9 +70,12 @@ impl Here {
             Some((claimant(host, link, several), claim))
         };
         let mut claims: BTreeMap<String, Claim> = self.links.iter_mut().filter_map(of_link).collect();
-        let said = claims.keys().cloned().collect();
+        if claims == self.said && self.at.is_some_and(|at| now.since(at) < PERIOD) {
+            return Vec::new();
+        }
+        self.at = Some(now);
         // A link without guests needs nothing any more, nor does the former name of one that is now one of several, or alone.
-        for gone in mem::replace(&mut self.said, said) {
+        for gone in mem::replace(&mut self.said, claims.clone()).into_keys() {
             claims.entry(gone).or_default();
         }
         claims.into_iter().map(|(host, claim)| Said { host, claim }).collect()
@@ -77,7 +83,7 @@ impl Here {
 
     /// Takes everything back that was claimed.
     fn end(self) -> impl Iterator<Item = Said> {
-        self.said.into_iter().map(|host| Said { host, claim: Claim::default() })
+        self.said.into_keys().map(|host| Said { host, claim: Claim::default() })
     }
 }
 
@@ -251,6 +257,8 @@ mod tests {
         assert_eq!(claimed(&mut here, &both, 2), are(&[("one/dmz", 50), ("one/lan", 100)]));
         assert_eq!(claimed(&mut here, &[("lan", 80)], 3), are(&[("one", 100), ("one/dmz", 0), ("one/lan", 0)]));
         assert_eq!(claimed(&mut here, &[("lan", 80)], 4), are(&[("one", 100)]));
+        assert_eq!(claimed(&mut here, &[("lan", 80)], 4), [], "it was said a moment ago");
+        assert_eq!(claimed(&mut here, &[("lan", 88)], 4), are(&[("one", 110)]), "it has changed");
         let back: Vec<Said> = here.end().collect();
         assert_eq!(back, [Said { host: "one".to_owned(), claim: Claim::default() }]);
     }

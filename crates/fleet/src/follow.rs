@@ -6,7 +6,7 @@ use crate::state::{Promise, Refused, State};
 use crate::store::{Fleet, Revision, failed};
 use crate::{Access, Error};
 use async_nats::jetstream::kv;
-use fairlane_core::partition::{Measured, PERIOD};
+use fairlane_core::partition::{MEASURE, Measured, PERIOD};
 use futures_util::StreamExt;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,7 +14,10 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 /// How often a host is looked at.
-const LOOK: Duration = Duration::from_nanos(PERIOD.0);
+const LOOK: Duration = Duration::from_nanos(MEASURE.0);
+
+/// How long until the store is tried again.
+const AGAIN: Duration = Duration::from_nanos(PERIOD.0);
 
 /// The host that an agent works for. Its functions may take a moment: the agent has nothing else to do.
 pub trait Host {
@@ -27,7 +30,7 @@ pub trait Host {
     /// Then the former policy is in force and kept.
     fn apply(&mut self, policy: &str) -> Result<usize, Refusal>;
 
-    /// What has happened since the last look.
+    /// What was measured since the last look, and what was not met in the last seconds.
     fn look(&mut self) -> Look;
 
     /// Guarantees a rate to a tenant on some links, in bits a second; none for what the host's own policy says.
@@ -83,7 +86,7 @@ pub async fn follow(
         if std::mem::replace(&mut said, error.to_string()) != said {
             (agent.say)(format!("{said}; waiting for it, with the policy that is in force"));
         }
-        sleep(LOOK).await;
+        sleep(AGAIN).await;
     }
 }
 

@@ -22,8 +22,11 @@ pub use heard::{Heard, SILENCE, claimant};
 use crate::time::{Nanos, SECOND};
 use serde::{Deserialize, Serialize};
 
-/// How often a host measures and claims.
+/// How often a host says what it claims, if that does not change.
 pub const PERIOD: Nanos = Nanos(SECOND);
+
+/// How often it measures. A claim that has changed is said at once.
+pub const MEASURE: Nanos = Nanos::from_millis(250);
 
 /// How long a host waits for more claims, once one has changed, before it divides anew.
 pub const GATHER: Nanos = Nanos::from_millis(100);

@@ -162,9 +162,13 @@ fn a_demand_grows_at_once_and_falls_with_care() {
     // It is believed in the end.
     assert_eq!([update(Some(80), 11), update(Some(80), 12)], [130, 100]);
     assert_eq!(update(None, 13), MORE);
-    assert_eq!(update(Some(80), 14), 100);
-    assert_eq!(update(Some(39), 15), 48);
-    assert_eq!(update(Some(0), 16), 0);
+    // Twice, one after the other.
+    assert_eq!(
+        [update(Some(80), 14), update(None, 15), update(Some(80), 16), update(Some(80), 17)],
+        [MORE, MORE, MORE, 100]
+    );
+    assert_eq!([update(Some(39), 18), update(Some(39), 19)], [100, 48]);
+    assert_eq!([update(Some(0), 20), update(Some(0), 21)], [48, 0]);
 }
 
 /// What `h1` hears of itself and `h2`, both of which want more: each one's time of the last claim.

@@ -30,6 +30,11 @@ pub(crate) fn a_guarantee_of_all_hosts_goes_where_the_demand_is(stage: &Stage) -
     let red = &stage.hosts[2].daemon.snapshot().tenants[0];
     assert_eq!((red.min_rate.div_ceil(1_000_000), red.min_rate_on.len()), (6, 0));
 
+    drop(second);
+    until_met(stage, "is on one host of two only");
+    let second = guest(1);
+    wait_for("two hosts to divide again", || stage.guaranteed() == [0, 6, 6]);
+
     // A new policy does not say otherwise, and what is divided is no policy.
     stage.write("other", |_| "weight = 200\nrx_weight = 50".to_owned());
     let (status, said) = stage.run("apply", &["other", "--settle", "0s"]);
@@ -43,7 +48,7 @@ pub(crate) fn a_guarantee_of_all_hosts_goes_where_the_demand_is(stage: &Stage) -
 pub(crate) fn a_guarantee_that_is_taken_away_is_that_of_policies_again(stage: &Stage, guests: [Flood; 2]) {
     let [second, third] = guests;
     drop(second);
-    until_met(stage, "is on one host only");
+    until_met(stage, "is on a host only that was away and listens first");
     wait_for("that host to have all", || stage.guaranteed() == [0, 0, 12]);
     drop(third);
     assert_eq!(stage.run("tenant", &["red", "--remove"]), (Some(0), String::new()));

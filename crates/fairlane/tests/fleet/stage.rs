@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::future::Future;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -251,6 +252,7 @@ impl Stage {
             self.directory.path().display()
         );
         self.server = Some(self.serve_nats("nats", &config)?);
+        wait_for("the server to listen", || self.network.run(|| TcpStream::connect("10.77.0.1:4222").is_ok()));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Tenants' guarantees on all hosts together: hosts claim once a second, and divide what they heard, as `fairlane fleet follow` does.
+//! Tenants' guarantees on all hosts together: hosts measure, claim, and divide what they heard, as `fairlane fleet follow` does.
 //!
 //! All hosts hear the same claims at the same time, so one division is that of all.
 
@@ -6,7 +6,7 @@ use super::{What, World};
 use crate::host::Host;
 use crate::outcome::Second;
 use crate::scenario::{self, Scenario};
-use fairlane_core::partition::{Claim, Demand, GATHER, PERIOD, divide};
+use fairlane_core::partition::{Claim, Demand, GATHER, MEASURE, divide};
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_engine::reading::Reading;
 use fairlane_engine::snapshot::{Snapshot, TenantState};
@@ -78,10 +78,10 @@ impl Shared {
 }
 
 impl World<'_> {
-    /// Hosts claim once a second, each at its own time.
+    /// Hosts measure four times a second, each at its own time.
     pub(super) fn begin_to_divide(&mut self) {
         for host in 0..self.division.hosts.len() {
-            let first = Nanos((PERIOD.0 as f64 * self.random.random::<f64>()) as u64);
+            let first = Nanos((MEASURE.0 as f64 * self.random.random::<f64>()) as u64);
             self.at(first, What::Claim(host as u32));
         }
         if !self.division.hosts.is_empty() {
@@ -110,7 +110,7 @@ impl World<'_> {
         }
         self.divide_after(hears);
         self.enforce(index);
-        self.at(self.now + PERIOD, What::Claim(index as u32));
+        self.at(self.now + MEASURE, What::Claim(index as u32));
     }
 
     /// Sees to it that hosts divide after they hear something at a time.
