@@ -140,6 +140,11 @@ impl<'a> Division<'a> {
         }
     }
 
+    /// Whether the fleet guarantees something to a tenant.
+    pub(crate) fn has_guarantees(&self) -> bool {
+        self.tenants.values().any(|tenant| tenant.guarantee.is_some())
+    }
+
     fn change_soon(&mut self) {
         self.due.get_or_insert_with(|| Instant::now() + Duration::from_nanos(GATHER.0));
     }

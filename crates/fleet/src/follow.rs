@@ -13,11 +13,11 @@ use std::convert::Infallible;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-/// How often a host is looked at.
+/// How often a host is looked at if there is something to divide, as a look costs it some time.
 const LOOK: Duration = Duration::from_nanos(MEASURE.0);
 
-/// How long until the store is tried again.
-const AGAIN: Duration = Duration::from_nanos(PERIOD.0);
+/// How often it is looked at otherwise, and how long until the store is tried again.
+const SELDOM: Duration = Duration::from_nanos(PERIOD.0);
 
 /// The host that an agent works for. Its functions may take a moment: the agent has nothing else to do.
 pub trait Host {
@@ -86,7 +86,7 @@ pub async fn follow(
         if std::mem::replace(&mut said, error.to_string()) != said {
             (agent.say)(format!("{said}; waiting for it, with the policy that is in force"));
         }
-        sleep(AGAIN).await;
+        sleep(SELDOM).await;
     }
 }
 
@@ -115,6 +115,7 @@ impl<H: Host, S: FnMut(String)> Agent<'_, H, S> {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut division = Division::open(fleet, name).await?;
         let mut reported: Option<(State, Instant)> = None;
+        let mut looked: Option<Instant> = None;
         loop {
             tokio::select! {
                 entry = watch.next() => match entry {
@@ -129,7 +130,11 @@ impl<H: Host, S: FnMut(String)> Agent<'_, H, S> {
                     Some(Err(_)) => continue,
                     None => return Err(Error::Store { what: follow(), why: "it ended the watch".to_owned() }),
                 },
-                _ = looks.tick() => {
+                now = looks.tick() => {
+                    if !division.has_guarantees() && looked.is_some_and(|at| now - at < SELDOM) {
+                        continue;
+                    }
+                    looked = Some(now);
                     let look = self.host.look();
                     (self.state.broken, self.state.below_due) = (look.broken, look.below_due);
                     if let Some(measured) = look.tenants.filter(|_| fleet.is_connected()) {

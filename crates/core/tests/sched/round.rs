@@ -64,14 +64,18 @@ proptest! {
             let take = |_| if let Next::Serve(port, _) = often.next(now) { Some(port) } else { None };
             let held: Vec<PortId> = (0..=taken).filter_map(take).collect();
             now += Nanos(later);
-            [&mut often, &mut never].map(|scheduler| scheduler.activate(PortId(port), now));
+            for scheduler in [&mut often, &mut never] {
+                scheduler.activate(PortId(port), now);
+            }
             held.iter().rev().for_each(|port| often.defer(*port, now));
             let next = often.next(now);
             prop_assert_eq!(next, never.next(now));
             let Next::Serve(port, budget) = next else { continue };
             let frames = u64::from(budget.frames.min(taken as u32 + 1));
             let after = [After::Backlogged, After::Empty, After::Blocked][after];
-            [&mut often, &mut never].map(|scheduler| serve_frames(&mut **scheduler, port.0, frames, after, now));
+            for scheduler in [&mut often, &mut never] {
+                serve_frames(&mut **scheduler, port.0, frames, after, now);
+            }
         }
     }
 
@@ -146,7 +150,9 @@ fn a_port_that_comes_back_is_served_before_the_turn_that_it_interrupts() {
     assert_eq!(next(&mut *scheduler, Nanos(0)), 1, "the first has no tokens");
     let later = Nanos::from_millis(10);
     assert_eq!(next(&mut *scheduler, later), 0);
-    [0, 1].map(|port| scheduler.defer(PortId(port), later));
+    for port in [0, 1] {
+        scheduler.defer(PortId(port), later);
+    }
     assert_eq!(next(&mut *scheduler, later), 0, "it has not lost its place");
 }
 
