@@ -13,7 +13,8 @@ use indicatif::ProgressBar;
 /// Its length on the progress bar, in tenths of a second.
 pub(super) const LENGTH: u64 = 10 * 2 * SIZES.len() as u64 * (SECONDS as u64 + 1);
 
-/// How long new transfers of one size are started, in seconds, each without and with early ack: as many as narrow the medians' intervals enough.
+/// How long new transfers of one size are started, in seconds, each without and with early ack: as many as narrow the medians'
+/// intervals enough.
 pub(super) const SECONDS: f64 = 10.0;
 
 /// The longest of the random pauses between transfers, in seconds: a period of the guest, so that a transfer begins at any moment of

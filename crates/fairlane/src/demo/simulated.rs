@@ -10,15 +10,12 @@ use clap::ValueEnum;
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_lab::MachineKind;
 use fairlane_load::ping::RoundTrips;
-use fairlane_policy as policy_of;
+use fairlane_policy::{Link, Uplink};
 use fairlane_report::ResultFile;
 use fairlane_sim::Outcome;
 use fairlane_sim::scenario::{Change, Cpu, Fabric, Host, Place, Scenario, Source, Traffic};
 use std::path::Path;
 use std::time::Duration;
-
-/// The wire's delay, as the policy has it.
-const DELAY: Nanos = Nanos::from_millis(1);
 
 /// Simulates the demo with guests of User-Mode Linux.
 ///
@@ -112,7 +109,9 @@ fn stage(senders: usize, backpressure: bool, seconds: f64) -> anyhow::Result<Sce
     let names: Vec<&str> = SENDERS.into_iter().take(senders).chain([RECEIVER]).collect();
     let (_, policy) = policy(Path::new("/sim"), &names, backpressure)?;
     let surroundings = Surroundings::of(MachineKind::Uml);
-    let host = |link: &policy_of::Link| Host {
+    let delay = |link: &Link| if let Uplink::Wire { delay, .. } = link.uplink { Some(delay) } else { None };
+    let delay = policy.links.iter().find_map(delay).context("the stage has a wire")?;
+    let host = |link: &Link| Host {
         name: link.name.clone(),
         policy: policy.clone(),
         link: link.clone(),
@@ -126,7 +125,7 @@ fn stage(senders: usize, backpressure: bool, seconds: f64) -> anyhow::Result<Sce
         seconds,
         settle: Nanos(0),
         interval: nanos(self::seconds(1)),
-        fabric: Fabric { delay: DELAY, ..Fabric::default() },
+        fabric: Fabric { delay, ..Fabric::default() },
         hosts: policy.links.iter().map(host).collect(),
         guests: names.iter().map(guest).collect(),
         traffic: Vec::new(),
@@ -143,7 +142,6 @@ fn run(scenario: &Scenario) -> anyhow::Result<Outcome> {
 
 /// A flow between two guests, from the start on.
 fn traffic(source: Source, frame: u32, seconds: f64, (from, to): (usize, usize)) -> Traffic {
-    let place = |guest| Place::Guest(guest);
     Traffic {
         name: SENDERS.get(from).copied().unwrap_or(RECEIVER).to_owned(),
         source,
@@ -152,7 +150,7 @@ fn traffic(source: Source, frame: u32, seconds: f64, (from, to): (usize, usize))
         rtt: Nanos(0),
         loss: 0.0,
         congestion: Default::default(),
-        flows: vec![(place(from), place(to))],
+        flows: vec![(Place::Guest(from), Place::Guest(to))],
     }
 }
 
@@ -164,7 +162,7 @@ fn in_slices() -> anyhow::Result<Cpu> {
 
 /// A setting as a change of the host that has its vif or link.
 fn to_change(at: Nanos, Setting { target, key, value }: &Setting) -> anyhow::Result<Change> {
-    let setting = policy_of::Setting::parse(key, value)?;
+    let setting = fairlane_policy::Setting::parse(key, value)?;
     Ok(Change { at, host: usize::from(*target == RECEIVER), target: (*target).to_owned(), setting })
 }
 

@@ -5,7 +5,7 @@ mod experiment;
 pub(crate) mod machine;
 
 use crate::{demo, lab, out};
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use fairlane_lab::MachineKind;
 use fairlane_lab::machine::Backend;
 use fairlane_policy::problem::Problem;
@@ -67,7 +67,11 @@ pub(crate) enum PlanError {
 /// The plan is wrong, or the result cannot be written.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let result = match (&args.experiment, &args.plan) {
-        (Some(name), _) if name == "demo" => demo::simulate()?,
+        (Some(name), _) if name == "demo" => {
+            let is_its_own = args.machine == MachineKind::Uml && args.scale.is_none();
+            ensure!(is_its_own, "the demo has guests of User-Mode Linux (--machine uml) and its own rates");
+            demo::simulate()?
+        }
         (Some(name), _) => of_experiment(name, args.machine, args.scale)?,
         (None, Some(plan)) => of_plan(plan, args.seed)?,
         (None, None) => unreachable!("one of them is required"),
