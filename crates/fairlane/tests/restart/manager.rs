@@ -60,7 +60,9 @@ impl Manager {
         frontend.set_read_timeout(Some(Duration::from_millis(10)))?;
         for _ in 0..3000 {
             match frontend.read(&mut [0]) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.receive(),
+                Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted].contains(&error.kind()) => {
+                    self.receive();
+                }
                 read => return read.map(|bytes| bytes == 0),
             }
         }
