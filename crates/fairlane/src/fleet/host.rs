@@ -1,20 +1,16 @@
 //! This host, as the agent of the fleet sees it: the running backend, and the policy file that it was started with.
 
-use super::promises;
+use super::promises::Judge;
 use crate::policy_file;
-use fairlane_core::partition::{MEASURE, Measured, PERIOD};
-use fairlane_core::time::Nanos;
+use fairlane_core::partition::Measured;
 use fairlane_engine::control::{Client, Error};
 use fairlane_engine::reading::Reading;
 use fairlane_engine::snapshot::{Snapshot, TenantState};
-use fairlane_fleet::{Host, Look, OfLinks, Promise, Refusal};
+use fairlane_fleet::{Host, Look, OfLinks, Refusal};
 use fairlane_policy::units::format_rate;
 use fairlane_policy::{File, Files, Policy};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// How often promises are judged, in the backend's time: a look may come a little early.
-const JUDGE: Nanos = Nanos(PERIOD.0 - MEASURE.0 / 2);
 
 /// The smallest `min_rate` that a policy may have, in bits a second.
 pub(super) const SMALLEST: u64 = 1000;
@@ -25,20 +21,12 @@ pub(super) struct ThisHost {
     file: PathBuf,
     /// The last look since the policy changed.
     last: Option<Snapshot>,
-    /// The look at which promises were judged last, and what was not met then.
-    judged: Option<Snapshot>,
-    unmet: Unmet,
-    /// What was not met the time before either.
-    again: Unmet,
+    judge: Judge,
 }
-
-/// Guaranteed rates, and shares below due.
-type Unmet = (Vec<Promise>, Vec<Promise>);
 
 impl ThisHost {
     pub(super) fn new(control: PathBuf, file: PathBuf) -> ThisHost {
-        let (unmet, again) = Default::default();
-        ThisHost { control, file, last: None, judged: None, unmet, again }
+        ThisHost { control, file, last: None, judge: Judge::default() }
     }
 
     fn client(&self) -> Result<Client, Refusal> {
@@ -53,22 +41,6 @@ impl ThisHost {
         let Some(own) = tenants.into_iter().find(|other| other.name == tenant) else { return vec![(None, 0)] };
         let on_some = own.min_rate_on.into_iter().map(|(link, min_rate)| (Some(link), min_rate));
         std::iter::once((None, own.shares.tx.min_rate)).chain(on_some).collect()
-    }
-
-    /// Judges promises once a second. Unmet is what was not met in two of them, one after the other.
-    fn judge(&mut self, now: Option<&Snapshot>) {
-        let is_early = |judged: &Snapshot| now.is_some_and(|now| now.time.saturating_sub(judged.time) < JUDGE.0);
-        if self.judged.as_ref().is_some_and(is_early) {
-            return;
-        }
-        let last = std::mem::replace(&mut self.judged, now.cloned());
-        let reading = last.as_ref().zip(now).and_then(|(last, now)| Reading::between(last, now));
-        let unmet = reading.map(|reading| (promises::broken(&reading), promises::below_due(&reading)));
-        let before = std::mem::replace(&mut self.unmet, unmet.unwrap_or_default());
-        let again = |now: &[Promise], before: &[Promise]| {
-            now.iter().filter(|promise| before.iter().any(|other| other.to == promise.to)).cloned().collect()
-        };
-        self.again = (again(&self.unmet.0, &before.0), again(&self.unmet.1, &before.1));
     }
 
     fn has_one_link(&self) -> Result<bool, Refusal> {
@@ -116,13 +88,13 @@ impl Host for ThisHost {
                 client.load(&former).err().map_or(String::new(), |error| format!("; and it is in force: {error}"));
             return Err(Refusal::Wrong(format!("{error:#}{back}")));
         }
-        (self.last, self.judged, self.unmet, self.again) = Default::default();
+        (self.last, self.judge) = Default::default();
         Ok(changes)
     }
 
     fn look(&mut self) -> Look {
         let now = self.client().ok().and_then(|mut client| client.show().ok());
-        self.judge(now.as_ref());
+        let (broken, below_due) = self.judge.look(now.as_ref());
         let last = std::mem::replace(&mut self.last, now);
         let reading = last.as_ref().zip(self.last.as_ref()).and_then(|(last, now)| Reading::between(last, now));
         let measured = |reading: &Reading| {
@@ -132,7 +104,6 @@ impl Host for ThisHost {
             }
             tenants
         };
-        let (broken, below_due) = self.again.clone();
         Look { broken, below_due, tenants: reading.as_ref().map(measured) }
     }
 

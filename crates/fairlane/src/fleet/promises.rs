@@ -1,7 +1,10 @@
 //! What of a policy is not true: guarantees and shares that are not met, by the rules of the alerts in `deploy/prometheus`.
 
 use crate::figures;
+use fairlane_core::partition::{MEASURE, PERIOD};
+use fairlane_core::time::Nanos;
 use fairlane_engine::reading::{Reading, VifReading};
+use fairlane_engine::snapshot::Snapshot;
 use fairlane_fleet::Promise;
 
 /// Part of what is due that counts as met.
@@ -10,8 +13,45 @@ const ENOUGH: f64 = 0.9;
 /// Frames that wait longer, on average, wait because their vif gets too little. One that has nothing more to send misses nothing.
 const WAITING: u64 = 1_000_000;
 
+/// How often promises are judged, in the backend's time: a look may come a little early.
+const JUDGE: Nanos = Nanos(PERIOD.0 - MEASURE.0 / 2);
+
+/// What is not met: guaranteed rates, and shares below due.
+type Unmet = (Vec<Promise>, Vec<Promise>);
+
+/// Judges promises once a second: not met is what was not met in two seconds, one after the other.
+#[derive(Default)]
+pub(super) struct Judge {
+    last: Option<Snapshot>,
+    /// What was not met in the last second.
+    unmet: Unmet,
+    /// What was not met in the second before, either.
+    again: Unmet,
+}
+
+impl Judge {
+    /// What is not met, by a look at the backend, or if there is none to look at.
+    pub(super) fn look(&mut self, now: Option<&Snapshot>) -> Unmet {
+        // A backend that was started anew begins with its time.
+        let since = self.last.as_ref().zip(now).and_then(|(last, now)| now.time.checked_sub(last.time));
+        if since.is_none_or(|since| since >= JUDGE.0) {
+            let last = std::mem::replace(&mut self.last, now.cloned());
+            let reading = last.as_ref().zip(now).and_then(|(last, now)| Reading::between(last, now));
+            let unmet = reading.map(|reading| (broken(&reading), below_due(&reading)));
+            let before = std::mem::replace(&mut self.unmet, unmet.unwrap_or_default());
+            self.again = (both(&self.unmet.0, &before.0), both(&self.unmet.1, &before.1));
+        }
+        self.again.clone()
+    }
+}
+
+/// Those of `now` that were there before.
+fn both(now: &[Promise], before: &[Promise]) -> Vec<Promise> {
+    now.iter().filter(|promise| before.iter().any(|other| other.to == promise.to)).cloned().collect()
+}
+
 /// Guaranteed rates of vifs and tenants that are not met although frames wait.
-pub(super) fn broken(reading: &Reading) -> Vec<Promise> {
+fn broken(reading: &Reading) -> Vec<Promise> {
     let missed = |to: String, min_rate: u64, sent: f64| {
         let is = format!("sends {}, less than its min_rate of {}", figures::rate(sent), figures::rate(min_rate as f64));
         (sent < ENOUGH * min_rate as f64).then_some(Promise { to, is })
@@ -29,7 +69,7 @@ pub(super) fn broken(reading: &Reading) -> Vec<Promise> {
 }
 
 /// Vifs that get less of their link than their weight gives them, although their frames wait and no limit of their own says so.
-pub(super) fn below_due(reading: &Reading) -> Vec<Promise> {
+fn below_due(reading: &Reading) -> Vec<Promise> {
     let below = |vif: &VifReading| {
         let (due, share, seen) = (vif.due?, vif.seen.share, &vif.seen);
         let limited = seen.max_rate.is_some_and(|limit| vif.sent_rate > ENOUGH * limit as f64);
@@ -51,14 +91,14 @@ fn waits<'a>(vifs: impl IntoIterator<Item = &'a VifReading>) -> bool {
 mod tests {
     use super::*;
     use fairlane_engine::Waiting;
-    use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, TenantState, VifState};
+    use fairlane_engine::snapshot::{LinkState, PortState, TenantState, VifState};
 
-    /// A second in which each of two vifs, of the tenant `red`, sent so much and waited so long.
-    fn second(vifs: [(u64, u64, f64); 2], min_rate: u64, of_tenant: u64) -> Reading {
+    /// A backend after so many seconds, in each of which each of two vifs, of the tenant `red`, sent so much and waited so long.
+    fn after(seconds: u64, vifs: [(u64, u64, f64); 2], min_rate: u64, of_tenant: u64) -> Snapshot {
         let link = LinkState { name: "lan".to_owned(), by_weight: true, ..LinkState::default() };
-        let vif = |(index, (bytes, wait, share)): (usize, (u64, u64, f64)), seconds: u64| {
+        let vif = |(index, (bytes, wait, share)): (usize, (u64, u64, f64))| {
             let mut waiting = Waiting::default();
-            (0..seconds).for_each(|_| waiting.record(fairlane_core::time::Nanos(wait)));
+            (0..seconds).for_each(|_| waiting.record(Nanos(wait)));
             VifState {
                 name: format!("v{index}"),
                 link: "lan".to_owned(),
@@ -72,17 +112,38 @@ mod tests {
             }
         };
         let tenant = TenantState { name: "red".to_owned(), weight: 100, min_rate: of_tenant, ..TenantState::default() };
-        let at = |seconds: u64| Snapshot {
+        Snapshot {
             time: 1_000_000_000 * (seconds + 1),
-            links: vec![link.clone()],
-            tenants: vec![tenant.clone()],
-            vifs: vifs.into_iter().enumerate().map(|each| vif(each, seconds)).collect(),
-        };
+            links: vec![link],
+            tenants: vec![tenant],
+            vifs: vifs.into_iter().enumerate().map(vif).collect(),
+        }
+    }
+
+    /// A second of it.
+    fn second(vifs: [(u64, u64, f64); 2], min_rate: u64, of_tenant: u64) -> Reading {
+        let at = |seconds| after(seconds, vifs, min_rate, of_tenant);
         Reading::between(&at(0), &at(1)).expect("a second has passed")
     }
 
     fn to(promises: Vec<Promise>) -> Vec<String> {
         promises.into_iter().map(|promise| promise.to).collect()
+    }
+
+    #[test]
+    fn not_met_is_what_was_not_met_in_two_seconds() {
+        let at = |seconds| after(seconds, [(1_000_000, 5_000_000, 0.5), (1_200_000, 5_000_000, 0.5)], 9_000_000, 0);
+        let mut judge = Judge::default();
+        let mut look = |now: Option<&Snapshot>| to(judge.look(now).0);
+        assert_eq!([0, 1].map(|seconds| look(Some(&at(seconds)))), [[""; 0]; 2]);
+        assert_eq!(look(Some(&at(2))), ["vif v0"]);
+        // A look in between says the same.
+        assert_eq!(look(Some(&Snapshot { time: at(2).time + MEASURE.0, ..at(2) })), ["vif v0"]);
+        assert_eq!(look(Some(&at(3))), ["vif v0"]);
+        // A backend that was started anew has met everything so far, and so has none.
+        assert_eq!([0, 1].map(|seconds| look(Some(&at(seconds)))), [[""; 0]; 2]);
+        assert_eq!(look(Some(&at(2))), ["vif v0"]);
+        assert_eq!(look(None), [""; 0]);
     }
 
     #[test]
