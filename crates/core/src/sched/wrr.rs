@@ -63,29 +63,35 @@ impl Wrr {
     /// with a new turn.
     fn enter(&mut self, port: u32) {
         let vif = &mut self.vifs[port as usize];
-        (vif.state, vif.returned) = (State::Ready, vif.left > 0);
-        if vif.returned {
-            self.links.push_back(&mut self.returned, port);
-        } else {
+        let returned = vif.left > 0;
+        (vif.state, vif.returned) = (State::Ready, returned);
+        if !returned {
             vif.left = vif.weight;
-            self.links.push_back(&mut self.round, port);
         }
+        let (links, list) = self.list(returned);
+        links.push_back(list, port);
     }
 
     /// Puts a vif back to where it was taken from.
     fn put_back(&mut self, port: u32) {
         let vif = &mut self.vifs[port as usize];
         vif.state = State::Ready;
-        let list = if vif.returned { &mut self.returned } else { &mut self.round };
-        self.links.push_front(list, port);
+        let returned = vif.returned;
+        let (links, list) = self.list(returned);
+        links.push_front(list, port);
     }
 
     /// Takes the vif that is served next.
     fn take(&mut self) -> Option<u32> {
-        let list = if self.returned.head().is_some() { &mut self.returned } else { &mut self.round };
+        let (links, list) = self.list(self.returned.head().is_some());
         let port = list.head()?;
-        self.links.remove(list, port);
+        links.remove(list, port);
         Some(port)
+    }
+
+    /// The list of vifs that came back in their turns, or of the others.
+    fn list(&mut self, returned: bool) -> (&mut Links, &mut List) {
+        (&mut self.links, if returned { &mut self.returned } else { &mut self.round })
     }
 }
 
@@ -114,8 +120,8 @@ impl Scheduler for Wrr {
         let Some(vif) = self.vifs.get_mut(port.index()) else { return };
         let Vif { state, returned, .. } = std::mem::take(vif);
         if state == State::Ready {
-            let list = if returned { &mut self.returned } else { &mut self.round };
-            self.links.remove(list, port.0);
+            let (links, list) = self.list(returned);
+            links.remove(list, port.0);
         }
         self.throttle.remove(port.0);
     }
