@@ -4,7 +4,7 @@ use crate::support::{run, scenario, source, traffic, with_tenants};
 use fairlane_core::time::Nanos;
 use fairlane_policy::{Setting, Uplink};
 use fairlane_sim::Scenario;
-use fairlane_sim::scenario::{Change, Place, Source};
+use fairlane_sim::scenario::{Change, Cpu, Place, Source};
 use proptest::prelude::*;
 
 /// Milliseconds of a step.
@@ -176,6 +176,24 @@ fn early_ack_is_turned_on_and_off() {
     let outcome = run(&scenario);
     assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
     assert!(outcome.tallies[0].settled.1 > 1000, "{:?}", outcome.tallies[0].settled);
+}
+
+/// Three guests wait for their CPUs: one gets early ack, one loses it, one never has it.
+#[test]
+fn early_ack_acts_once_it_is_on_and_until_it_is_off() {
+    let mut scenario = scenario(&["", "early_ack = true", ""]);
+    (scenario.seconds, scenario.hosts[0].link.rate) = (20.0, None);
+    let [runs, waits] = [30, 60].map(Nanos::from_millis);
+    let source = Source::Transfer { bytes: 100_000, pause: Nanos::from_millis(200), anew: false, window: 6 << 20 };
+    for (guest, plan) in scenario.guests.iter_mut().enumerate() {
+        plan.cpu = Cpu::turns(&[runs, waits], Nanos(0)).expect("it runs");
+        scenario.traffic.push(traffic(source, Place::Outside, Place::Guest(guest)));
+    }
+    scenario.changes = vec![change(1, "v0", "early_ack", "true"), change(1, "v1", "early_ack", "false")];
+    // It makes frames of its own.
+    let outcome = fairlane_sim::run(&scenario).expect("it can be simulated");
+    let [on, off, never] = [0, 1, 2].map(|guest: usize| outcome.tallies[guest].trips.mean());
+    assert!(on < 0.5 * never && (off / never - 1.0).abs() < 0.2, "{on} {off} {never}");
 }
 
 /// A wire without backpressure drops what finds its queue full, and one with it drops nothing.

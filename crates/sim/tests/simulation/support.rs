@@ -56,16 +56,8 @@ pub(crate) fn with_tenants(
 
 /// One flow of full frames.
 pub(crate) fn traffic(source: Source, from: Place, to: Place) -> Traffic {
-    Traffic {
-        name: format!("{from:?} to {to:?}"),
-        source,
-        frame: 1514,
-        time: (Nanos(0), Nanos::NEVER),
-        rtt: Nanos(0),
-        loss: 0.0,
-        congestion: Default::default(),
-        flows: vec![(from, to)],
-    }
+    let name = format!("{from:?} to {to:?}");
+    Traffic::new(name, source, 1514, (Nanos(0), Nanos::NEVER), vec![(from, to)])
 }
 
 /// A source of frames or of a stream without end, at one of these rates.
