@@ -23,6 +23,11 @@ impl Nanos {
         Nanos(micros * 1_000)
     }
 
+    /// A duration of seconds with a fraction, to the nearest nanosecond; zero if it is negative.
+    pub fn from_secs_f64(seconds: f64) -> Nanos {
+        Nanos((seconds * SECOND as f64).round() as u64)
+    }
+
     /// Seconds with a fraction.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / SECOND as f64

@@ -43,18 +43,19 @@ impl Host {
         first: u32,
     ) -> Result<Host, Error> {
         let (clock, costs) = (Virtual::default(), host.costs);
-        let (queue, refusal) = match host.link.uplink {
-            policy::Uplink::Wire { queue, backpressure: true, .. } => (queue, Refusal::Full),
-            policy::Uplink::Wire { queue, .. } => (queue, Refusal::Never(DropReason::UplinkFull)),
-            _ => (QUEUE, Refusal::Full),
+        let (is_wire, queue, refusal) = match host.link.uplink {
+            policy::Uplink::Wire { queue, backpressure: true, .. } => (true, queue, Refusal::Full),
+            policy::Uplink::Wire { queue, .. } => (true, queue, Refusal::Never(DropReason::UplinkFull)),
+            _ => (false, QUEUE, Refusal::Full),
         };
         let (told, wire) = (Shared::new(Vec::new()), Shared::new(Wire::new(host.card, queue)));
         let backend = Arc::new(Backend { marks: marks.clone(), told: told.clone(), clock: clock.clone(), costs });
         let uplink = Uplink { wire: wire.clone(), backend: backend.clone(), refusal, seen: Nanos(0) };
+        let rate = host.link.rate;
         // A wire has the link's rate itself.
-        let uplink: Box<dyn Port> = match (&host.link.uplink, host.link.rate) {
-            (policy::Uplink::Wire { .. }, _) => Box::new(uplink),
-            (_, rate) => Box::new(Paced::new(uplink, rate.unwrap_or(0), uplink_queue(rate), true)),
+        let uplink: Box<dyn Port> = match is_wire {
+            true => Box::new(uplink),
+            false => Box::new(Paced::new(uplink, rate.unwrap_or(0), uplink_queue(rate), true)),
         };
         let mut numbered = rings.iter().zip(first..).zip(0..);
         let card = |_: &Vif| {

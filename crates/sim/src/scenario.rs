@@ -37,7 +37,7 @@ pub struct Scenario {
 impl Scenario {
     /// When it ends.
     pub fn end(&self) -> Nanos {
-        Nanos((self.seconds * 1e9).round() as u64)
+        Nanos::from_secs_f64(self.seconds)
     }
 
     /// Whether a vif has early ack at any time.
@@ -231,6 +231,13 @@ pub struct Traffic {
     pub congestion: Congestion,
     /// Each flow's sender and receiver.
     pub flows: Vec<(Place, Place)>,
+}
+
+impl Traffic {
+    /// Flows that lose nothing on a way without additional time.
+    pub fn new(name: String, source: Source, frame: u32, time: (Nanos, Nanos), flows: Vec<(Place, Place)>) -> Traffic {
+        Traffic { name, source, frame, time, rtt: Nanos(0), loss: 0.0, congestion: Congestion::default(), flows }
+    }
 }
 
 /// How a flow's sender makes frames.

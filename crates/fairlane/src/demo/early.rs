@@ -45,7 +45,7 @@ const CAPTION: &str = "The guest alternately runs for 30 ms and waits for 60 ms.
 /// A guest ended or failed, or an interrupt arrived.
 pub(super) fn run(stage: &Stage, result: &mut ResultFile, progress: &ProgressBar) -> anyhow::Result<()> {
     add(result, |size, is_early| {
-        progress.set_message(format!("{size} bytes, early ack: {is_early}"));
+        progress.set_message(format!("{size} bytes {} early ack", if is_early { "with" } else { "without" }));
         stage.set(&Setting { target: RECEIVER, key: "early_ack", value: is_early.to_string() })?;
         let transfers = transfers(stage, size)?;
         interrupt::check()?;

@@ -4,13 +4,14 @@ use super::acts::{Act, LINK_RATE, Name, SENDERS, Setting, act};
 use super::measure::{FRAME, INTERVALS, LEAD, Measurement, TAIL, seconds};
 use super::stage::{RECEIVER, RUN_TIME, WAIT_TIME, policy};
 use super::{SECONDS, early, neighbour, report};
+use crate::sim::experiment::round_trips;
 use crate::sim::machine::{DATAGRAM, ECHO, SMALL, Surroundings, WINDOW};
 use anyhow::Context;
 use clap::ValueEnum;
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_lab::MachineKind;
 use fairlane_load::ping::RoundTrips;
-use fairlane_policy::{Link, Uplink};
+use fairlane_policy::{Link, Uplink, Vif};
 use fairlane_report::ResultFile;
 use fairlane_sim::Outcome;
 use fairlane_sim::scenario::{Change, Cpu, Fabric, Host, Place, Scenario, Source, Traffic};
@@ -43,17 +44,14 @@ fn flood(act: &Act) -> anyhow::Result<Measurement> {
         let source = load.map_or(Source::Flood, |rate| Source::Poisson { rate: rate as u64 });
         scenario.traffic.push(traffic(source, FRAME as u32, seconds(length + 1), (guest, senders)));
     }
-    let mut at = Nanos(0);
-    let mut change = |at: Nanos, settings: &[Setting]| {
-        settings.iter().try_for_each(|setting| {
-            scenario.changes.push(to_change(at, setting)?);
-            anyhow::Ok(())
-        })
-    };
-    change(at, &act.prelude)?;
-    at += nanos(seconds(LEAD));
+    for setting in &act.prelude {
+        scenario.changes.push(to_change(Nanos(0), setting)?);
+    }
+    let mut at = Nanos::from_secs_f64(seconds(LEAD));
     for step in &act.steps {
-        change(at, &step.settings)?;
+        for setting in &step.settings {
+            scenario.changes.push(to_change(at, setting)?);
+        }
         at += Nanos(step.seconds as u64 * SECOND);
     }
     let outcome = run(&scenario)?;
@@ -67,7 +65,7 @@ fn transfers(size: u64, is_early: bool) -> anyhow::Result<early::Times> {
     scenario.guests[1].cpu = in_slices()?;
     let value = is_early.to_string();
     scenario.changes.push(to_change(Nanos(0), &Setting { target: RECEIVER, key: "early_ack", value })?);
-    let pause = nanos(early::PAUSE / 2.0);
+    let pause = Nanos::from_secs_f64(early::PAUSE / 2.0);
     let source = Source::Transfer { bytes: size, pause, anew: true, window: WINDOW };
     scenario.traffic.push(traffic(source, SMALL, early::SECONDS, (0, 1)));
     let outcome = run(&scenario)?;
@@ -92,22 +90,16 @@ fn pings(case: &neighbour::Case, waits: bool) -> anyhow::Result<RoundTrips> {
     let flood = Source::Constant { rate: case.rate as u64 };
     let from = case.sender.unwrap_or(receiver);
     scenario.traffic.push(traffic(flood, case.size as u32 + DATAGRAM, length, (from, neighbour::FLOODED)));
-    let requests = Source::Requests { interval: nanos(neighbour::INTERVAL) };
+    let requests = Source::Requests { interval: Nanos::from_secs_f64(neighbour::INTERVAL) };
     scenario.traffic.push(traffic(requests, ECHO, neighbour::SECONDS, (receiver, neighbour::PINGED)));
     let outcome = run(&scenario)?;
-    let mut seconds = vec![None; (neighbour::SECONDS / neighbour::INTERVAL) as usize];
-    for (number, trip) in &outcome.tallies[1].answered {
-        if let Some(place) = seconds.get_mut(*number as usize) {
-            *place = Some(trip.as_secs_f64());
-        }
-    }
-    Ok(RoundTrips { seconds })
+    let count = (neighbour::SECONDS / neighbour::INTERVAL) as u16;
+    Ok(round_trips(&outcome.tallies[1], count, neighbour::PATIENCE))
 }
 
 /// The stage: senders on one host, the receiver, which is the last guest, on another, and the wire between them.
 fn stage(senders: usize, backpressure: bool, seconds: f64) -> anyhow::Result<Scenario> {
-    let names: Vec<&str> = SENDERS.into_iter().take(senders).chain([RECEIVER]).collect();
-    let (_, policy) = policy(Path::new("/sim"), &names, backpressure)?;
+    let (_, policy) = policy(Path::new("/sim"), senders, backpressure)?;
     let surroundings = Surroundings::of(MachineKind::Uml);
     let delay = |link: &Link| if let Uplink::Wire { delay, .. } = link.uplink { Some(delay) } else { None };
     let delay = policy.links.iter().find_map(delay).context("the stage has a wire")?;
@@ -118,16 +110,16 @@ fn stage(senders: usize, backpressure: bool, seconds: f64) -> anyhow::Result<Sce
         card: LINK_RATE as u64,
         costs: surroundings.costs,
     };
-    let guest = |name: &&str| surroundings.guest(usize::from(*name == RECEIVER), (*name).to_owned());
+    let guest = |vif: &Vif| surroundings.guest(usize::from(vif.name == RECEIVER), vif.name.clone());
     Ok(Scenario {
         name: "demo".to_owned(),
         seed: 1,
         seconds,
         settle: Nanos(0),
-        interval: nanos(self::seconds(1)),
+        interval: Nanos::from_secs_f64(self::seconds(1)),
         fabric: Fabric { delay, ..Fabric::default() },
         hosts: policy.links.iter().map(host).collect(),
-        guests: names.iter().map(guest).collect(),
+        guests: policy.vifs.iter().map(guest).collect(),
         traffic: Vec::new(),
         guarantees: Vec::new(),
         changes: Vec::new(),
@@ -142,16 +134,9 @@ fn run(scenario: &Scenario) -> anyhow::Result<Outcome> {
 
 /// A flow between two guests, from the start on.
 fn traffic(source: Source, frame: u32, seconds: f64, (from, to): (usize, usize)) -> Traffic {
-    Traffic {
-        name: SENDERS.get(from).copied().unwrap_or(RECEIVER).to_owned(),
-        source,
-        frame,
-        time: (Nanos(0), nanos(seconds)),
-        rtt: Nanos(0),
-        loss: 0.0,
-        congestion: Default::default(),
-        flows: vec![(Place::Guest(from), Place::Guest(to))],
-    }
+    let name = SENDERS.get(from).copied().unwrap_or(RECEIVER).to_owned();
+    let time = (Nanos(0), Nanos::from_secs_f64(seconds));
+    Traffic::new(name, source, frame, time, vec![(Place::Guest(from), Place::Guest(to))])
 }
 
 /// When a guest runs that waits first.
@@ -164,8 +149,4 @@ fn in_slices() -> anyhow::Result<Cpu> {
 fn to_change(at: Nanos, Setting { target, key, value }: &Setting) -> anyhow::Result<Change> {
     let setting = fairlane_policy::Setting::parse(key, value)?;
     Ok(Change { at, host: usize::from(*target == RECEIVER), target: (*target).to_owned(), setting })
-}
-
-fn nanos(seconds: f64) -> Nanos {
-    Nanos((seconds * 1e9).round() as u64)
 }

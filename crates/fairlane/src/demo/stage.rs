@@ -7,7 +7,7 @@ use fairlane_engine::Engine;
 use fairlane_engine::snapshot::Snapshot;
 use fairlane_lab::{Agent, Command, Error, Guest, GuestSpec, Kind};
 use fairlane_load::{ReceiveSpec, udp};
-use fairlane_policy::Policy;
+use fairlane_policy::{Policy, Vif};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -43,11 +43,13 @@ impl Stage {
     /// The backend or a guest could not be started. Nothing is left running.
     pub(super) fn build(kind: Kind, senders: usize, backpressure: bool) -> anyhow::Result<Stage> {
         let home = tempfile::Builder::new().prefix("fairlane-demo-").tempdir().context("a temporary directory")?;
-        let names: Vec<&str> = SENDERS.into_iter().take(senders).chain([RECEIVER]).collect();
-        let (text, policy) = policy(home.path(), &names, backpressure)?;
+        let (text, policy) = policy(home.path(), senders, backpressure)?;
+        let spec = |vif: &Vif| {
+            let name = vif.name.as_str();
+            GuestSpec::served(kind, name, home.path(), mac(name), address(name))
+        };
+        let specs: Vec<GuestSpec> = policy.vifs.iter().map(spec).collect();
         let engine = Engine::start(policy)?;
-        let spec = |name: &&str| GuestSpec::served(kind, name, home.path(), mac(name), address(name));
-        let specs: Vec<GuestSpec> = names.iter().map(spec).collect();
         let guests = Guest::boot_all(&specs)?;
         let guests = specs.into_iter().zip(guests).collect();
         let stage = Stage { guests, engine, policy: text, _home: home };
@@ -160,7 +162,7 @@ fn mac(name: &str) -> [u8; 6] {
 ///
 /// # Errors
 /// It is wrong.
-pub(super) fn policy(home: &Path, names: &[&str], backpressure: bool) -> anyhow::Result<(String, Policy)> {
+pub(super) fn policy(home: &Path, senders: usize, backpressure: bool) -> anyhow::Result<(String, Policy)> {
     let home = home.display();
     let scheduler = if backpressure { "fair" } else { "netback" };
     // The queue holds 2.6 ms of the wire: short compared to a second, and long enough to keep the wire busy.
@@ -170,8 +172,8 @@ pub(super) fn policy(home: &Path, names: &[&str], backpressure: bool) -> anyhow:
          uplink = {{ wire = \"receivers\", delay = \"1ms\", queue = \"32KiB\", backpressure = {backpressure} }}\n\n\
          [[link]]\nname = \"receivers\"\n"
     );
-    for name in names {
-        let link = if *name == RECEIVER { "receivers" } else { "senders" };
+    for name in SENDERS.into_iter().take(senders).chain([RECEIVER]) {
+        let link = if name == RECEIVER { "receivers" } else { "senders" };
         let mac = Mac(mac(name));
         let _ = write!(
             text,

@@ -5,7 +5,8 @@ use super::machine::{DATAGRAM, ECHO, LARGE, SEGMENT, SMALL, Surroundings, WINDOW
 use fairlane_core::time::Nanos;
 use fairlane_lab::experiment::{Account, Case, Experiment, Plan, simulate};
 use fairlane_lab::{Command, Event, MachineKind, Node, Outcome, machine};
-use fairlane_load::{ReceiveSpec, Received, Sample, Sent, ping};
+use fairlane_load::ping::RoundTrips;
+use fairlane_load::{ReceiveSpec, Received, Sample, Sent};
 use fairlane_policy::{Direction, Policy, Setting, ShareSetting};
 use fairlane_report::ResultFile;
 use fairlane_sim::scenario::{Change, Cpu, Fabric, Guest, Host, Place, Scenario, Source, Traffic};
@@ -72,7 +73,7 @@ impl Simulation {
             seed: 1,
             seconds,
             settle: Nanos(0),
-            interval: nanos(interval),
+            interval: Nanos::from_secs_f64(interval),
             fabric: Fabric { delay: surroundings.delay, ..Fabric::default() },
             hosts: vec![Host { name: "host".to_owned(), policy, link, card, costs: surroundings.costs }],
             guests,
@@ -129,7 +130,7 @@ impl Simulation {
 /// What sets a guest's weight at a time, in seconds.
 fn change(at: f64, (guest, weight): (usize, u32)) -> Change {
     let setting = Setting::Share(Direction::Tx, ShareSetting::Weight(weight));
-    Change { at: nanos(at), host: 0, target: Node::Guest(guest).to_string(), setting }
+    Change { at: Nanos::from_secs_f64(at), host: 0, target: Node::Guest(guest).to_string(), setting }
 }
 
 /// What a receiver counts, if the command is one.
@@ -165,7 +166,7 @@ fn client(node: Node, start: f64, command: &Command, offload: bool) -> anyhow::R
         }
         Command::Ping(spec) => {
             let seconds = f64::from(spec.count) * spec.interval - spec.interval / 2.0;
-            (Source::Requests { interval: nanos(spec.interval) }, ECHO, Some(spec.to), seconds, 1)
+            (Source::Requests { interval: Nanos::from_secs_f64(spec.interval) }, ECHO, Some(spec.to), seconds, 1)
         }
         // A disk's and a processor's load are the machine's.
         Command::Disk(_) | Command::Busy(_) => return Ok(None),
@@ -177,18 +178,9 @@ fn client(node: Node, start: f64, command: &Command, offload: bool) -> anyhow::R
         Some(to) => Place::Guest((1..=200).find(|guest| Node::Guest(*guest).address() == to).unwrap_or(1) - 1),
         None => anyhow::bail!("an address of IPv6 is not simulated"),
     };
-    let time = (nanos(start), nanos(start + seconds));
+    let time = (Nanos::from_secs_f64(start), Nanos::from_secs_f64(start + seconds));
     let flows = vec![(from, to); streams];
-    Ok(Some(Traffic {
-        name: format!("{node}"),
-        source,
-        frame,
-        time,
-        rtt: Nanos(0),
-        loss: 0.0,
-        congestion: Default::default(),
-        flows,
-    }))
+    Ok(Some(Traffic::new(node.to_string(), source, frame, time, flows)))
 }
 
 fn place(node: Node) -> anyhow::Result<Place> {
@@ -199,19 +191,22 @@ fn place(node: Node) -> anyhow::Result<Place> {
     }
 }
 
+/// What a client reports that sent so many pings: an answer later than its patience, in seconds, is none.
+pub(crate) fn round_trips(tally: &Tally, count: u16, patience: f64) -> RoundTrips {
+    let mut seconds = vec![None; usize::from(count)];
+    for (number, trip) in &tally.answered {
+        let trip = trip.as_secs_f64();
+        if let Some(place) = seconds.get_mut(*number as usize).filter(|_| trip <= patience) {
+            *place = Some(trip);
+        }
+    }
+    RoundTrips { seconds }
+}
+
 /// What a client reports.
 fn sent(command: &Command, tally: &Tally) -> Outcome {
     match command {
-        Command::Ping(ping::Spec { count, patience, .. }) => {
-            let mut seconds = vec![None; usize::from(*count)];
-            for (number, trip) in &tally.answered {
-                let trip = trip.as_secs_f64();
-                if let Some(place) = seconds.get_mut(*number as usize).filter(|_| trip <= *patience) {
-                    *place = Some(trip);
-                }
-            }
-            Outcome::RoundTrips(ping::RoundTrips { seconds })
-        }
+        Command::Ping(spec) => Outcome::RoundTrips(round_trips(tally, spec.count, spec.patience)),
         Command::UdpSend(spec) => {
             let datagrams = tally.settled.0;
             Outcome::Sent(Sent { seconds: spec.seconds, bytes: datagrams * spec.size as u64, datagrams, refused: 0 })
@@ -225,10 +220,6 @@ fn ip(to: SocketAddr) -> Option<Ipv4Addr> {
         IpAddr::V4(to) => Some(to),
         IpAddr::V6(_) => None,
     }
-}
-
-fn nanos(seconds: f64) -> Nanos {
-    Nanos((seconds * 1e9).round() as u64)
 }
 
 /// The name of a command.

@@ -1,7 +1,7 @@
 //! Simulates a plan, or an experiment of the lab.
 
 mod compare;
-mod experiment;
+pub(crate) mod experiment;
 pub(crate) mod machine;
 
 use crate::{demo, lab, out};

@@ -17,10 +17,13 @@ pub(super) fn read(
     end: Nanos,
     problems: &mut Problems,
 ) -> Vec<Change> {
+    if all.is_empty() {
+        return Vec::new();
+    }
     let mut all: Vec<&ChangeKeys> = all.iter().collect();
     all.sort_by_key(|keys| keys.at.get_ref().0);
     // As the policies are by then.
-    let mut policies: Vec<Policy> = all.iter().take(1).flat_map(|_| hosts).map(|host| host.policy.clone()).collect();
+    let mut policies: Vec<Policy> = hosts.iter().map(|host| host.policy.clone()).collect();
     let mut changes = Vec::new();
     for keys in all {
         let at = keys.at.get_ref().0;
