@@ -27,6 +27,7 @@ use fairlane_core::time::{Nanos, SECOND};
 use fairlane_port::{BURST, Burst, Poller, Room, Status, trace};
 pub(crate) use sleep::Asleep;
 use sleep::Sleep;
+use std::collections::HashMap;
 use tenants::Tenants;
 use uplink::{FromUplink, UPLINK_BURSTS};
 
@@ -57,6 +58,10 @@ pub struct Bridge {
     name: String,
     pub(crate) fabric: Fabric,
     pub(crate) scheduler: Box<dyn Scheduler>,
+    /// Guests' ports by name.
+    names: HashMap<String, PortId>,
+    /// How many guests have been here.
+    guests: u64,
     /// Numbers of guests' ports below the largest that no port has.
     vacant: usize,
     tenants: Tenants,
@@ -113,6 +118,8 @@ impl Bridge {
                 receivers: Receivers::new(receive::POOL),
             },
             scheduler,
+            names: HashMap::new(),
+            guests: 0,
             vacant: 0,
             tenants: Tenants::default(),
             idle: Vec::new(),
@@ -215,10 +222,12 @@ impl Bridge {
         std::mem::swap(&mut self.held, &mut self.resumed);
         for index in (0..self.resumed.len()).rev() {
             let Service { port, cost, .. } = self.resumed[index];
+            let has_sent = cost.frames > 0;
             if let Some(entry) = self.fabric.entry(port) {
                 entry.turn = Turn::Active;
+                entry.uncharged_look += if has_sent { 0 } else { cost.nanos };
             }
-            if cost.frames == 0 {
+            if !has_sent {
                 self.scheduler.defer(port, *now);
             }
         }
@@ -392,7 +401,7 @@ impl Bridge {
     fn park(&mut self, port: PortId, on: PortId, now: Nanos) {
         let Some(entry) = self.fabric.entry(port) else { return };
         entry.turn = Turn::Parked(on);
-        let ticket = entry.ticket.filter(|ticket| ticket.on == on);
+        let ticket = entry.ticket;
         self.sleep.changed(port, entry);
         self.fabric.receivers.new_waits = true;
         if let Some(guest) = self.fabric.entry(on) {
@@ -414,13 +423,14 @@ impl Bridge {
             let (rx_state, room, up) = (guest.rx_state, guest.port.room(*now), guest.port.status() == Status::Up);
             let mut waiters = std::mem::take(&mut guest.waiters);
             let (timeout, fed) = (guest.receive.timeout, guest.last_received);
-            waiters.release(|port, since| {
+            waiters.release(|port, since, is_looked_at| {
                 let until = since.max(fed) + timeout;
                 next = next.min(until);
                 let passed =
                     rx_state != RxState::Idle && !fabric.entry(on).is_some_and(|guest| guest.queue.is_of(port));
                 let expired = until <= *now;
-                let leaves = passed || expired || !up || fabric.may_have_others_than_for(port, on, burst, now, clock);
+                let mut has_others = || fabric.may_have_others_than_for(port, on, burst, now, clock);
+                let leaves = passed || expired || !up || (is_looked_at && has_others());
                 if leaves && let Some(sender) = fabric.entry(port) {
                     (sender.turn, sender.may_not_wait) = (Turn::Active, expired);
                     sender.is_served();

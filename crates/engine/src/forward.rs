@@ -312,14 +312,13 @@ impl PortEntry {
         let paced = self.is_paced || (sending.from == UPLINK && !receivers.pace.passes(sending.now));
         let tried = self.rx_state == RxState::Idle && !paced && !promised;
         if tried {
-            let before = self.counters.received_bytes;
-            let next = self.take(sending, id, sending.done..end, touched);
+            let (frames, bytes) = (self.counters.received_frames, self.counters.received_bytes);
+            sending.done = self.take(sending, id, sending.done..end, touched);
             if sending.from == UPLINK {
-                receivers.pace.take(self.counters.received_bytes - before, sending.now);
+                receivers.pace.take(self.counters.received_bytes - bytes, sending.now);
             }
             // These did not wait.
-            self.rx_waiting.buckets[0] += (next - sending.done) as u64;
-            sending.done = next;
+            self.rx_waiting.buckets[0] += self.counters.received_frames - frames;
         }
         if sending.done == end {
             return;

@@ -4,6 +4,7 @@ use super::Bridge;
 use crate::entry::{Attached, PortEntry, RxState, Turn};
 use crate::forward::{Fabric, UPLINK};
 use crate::receivers::Pace;
+use crate::waiters::Waiters;
 use fairlane_core::PortId;
 use fairlane_core::receive::Receive;
 use fairlane_core::sched::{Scheduler, Share};
@@ -38,6 +39,7 @@ impl Bridge {
         let id = PortId(index as u32);
         let mut entry = PortEntry::new(name.to_owned(), port, share);
         entry.judged_by_ip = !anti_spoofing.addresses.is_empty();
+        entry.waiters = Waiters::of(self.guests);
         let receive = entry.receive;
         self.fabric.switch.attach(id, anti_spoofing)?;
         if index == self.fabric.entries.len() {
@@ -46,6 +48,8 @@ impl Bridge {
             self.vacant -= 1;
         }
         self.fabric.entries[index] = Some(Box::new(entry));
+        self.names.insert(name.to_owned(), id);
+        self.guests += 1;
         self.scheduler.configure(id, share, now);
         self.fabric.receivers.pool.reweigh(0, receive.share.weight);
         self.fabric.receivers.scheduler.configure(id, receive.share, now);
@@ -61,8 +65,9 @@ impl Bridge {
         }
         self.leave_idle(port);
         let mut entry = self.fabric.entries.get_mut(port.index())?.take()?;
+        self.names.remove(&entry.name);
         self.vacant += 1;
-        entry.waiters.release(|sender, _| {
+        entry.waiters.release(|sender, _, _| {
             if let Some(sender) = self.fabric.entry(sender) {
                 sender.turn = Turn::Active;
             }
@@ -72,7 +77,7 @@ impl Bridge {
         if let Turn::Parked(on) = entry.turn
             && let Some(on) = self.fabric.entry(on)
         {
-            on.waiters.release(|sender, _| sender == port);
+            on.waiters.release(|sender, _, _| sender == port);
         }
         let Fabric { receivers, touched, switch, .. } = &mut self.fabric;
         entry.drop_queue(receivers, DropReason::ReceiverDown);
@@ -91,9 +96,7 @@ impl Bridge {
 
     /// The number of a guest's port, by name.
     pub fn find(&self, name: &str) -> Option<PortId> {
-        let named = |entry: &Option<Box<PortEntry>>| entry.as_ref().is_some_and(|entry| entry.name == name);
-        let index = self.fabric.entries[1..].iter().position(named)?;
-        Some(PortId(index as u32 + 1))
+        self.names.get(name).copied()
     }
 
     /// The link's name.

@@ -135,6 +135,28 @@ fn preemption_of_the_worker_is_hardly_charged() {
     assert!((300_000_000..310_100_000).contains(&charged), "{charged}");
 }
 
+/// A frame that the uplink has no room for, before the service's first was taken.
+#[test]
+fn work_for_a_refused_frame_is_charged() {
+    let (clock, charged) = (Busy::default(), Arc::new(AtomicU64::new(0)));
+    let ledger = Ledger { turns: Turns::of(1), charged: charged.clone() };
+    let (port, outside) = memory::pair(1);
+    let uplink = Slow { clock: clock.clone(), port };
+    let config = Config { isolate: true, seed: 1 };
+    let mut link = Link::with_uplink(config, Box::new(ledger), Box::new(uplink), outside.clone());
+    link.add(1, weight(1), 10);
+    (0..10).for_each(|_| link.peers[1].send(&frame(mac(0), mac(1), 5_000, 60), Offload::default()));
+    let mut scratch = Burst::new();
+    for taken in 1..=10 {
+        for _ in 0..4 {
+            link.bridge.round(&mut scratch, clock.now(), &clock);
+        }
+        assert!(outside.receive().is_some(), "frame {taken}");
+    }
+    assert!(clock.worked().0 > 10 * 5_000, "none was refused");
+    assert_eq!(charged.load(Relaxed), clock.worked().0);
+}
+
 /// A frame's work: from nothing to 10 ms, in orders of magnitude.
 fn work() -> impl Strategy<Value = u64> {
     (0..8u32, 0..10u64).prop_map(|(order, digit)| digit * 10u64.pow(order))
