@@ -194,9 +194,10 @@ impl Early {
         })
     }
 
-    /// Records the state of the ring after a round. Returns when to call it again at the latest.
+    /// Records the state of the ring after a round, which may have set timers. Returns when to call it, or [`Early::tend`], again at the
+    /// latest.
     pub(crate) fn watch(&mut self, port: &dyn Port, now: Nanos) -> Nanos {
-        self.kept.with(|early| early.observe(port.ring(), now))
+        self.kept.with(|early| early.observe(port.ring(), now).min(early.poll_timeout()))
     }
 
     /// Exports the flows with their copies, for another backend. Nothing is acknowledged here from then on.

@@ -114,7 +114,9 @@ impl Bridge {
             }
         }
         for port in accelerated {
-            ready |= fabric.entry(*port).is_some_and(|entry| entry.turn == Turn::Idle && entry.sends_for_guest());
+            // One that waits for another guest has something to send to others now.
+            let is_new = |turn| turn == Turn::Idle || matches!(turn, Turn::Parked(on) if on != UPLINK);
+            ready |= fabric.entry(*port).is_some_and(|entry| is_new(entry.turn) && entry.sends_for_guest());
         }
         ready
     }

@@ -156,6 +156,29 @@ fn the_bridge_checks_an_unwatched_ring_without_an_event() {
     assert_eq!(stage.at_uplink(), [ack_of(1)]);
 }
 
+/// Nothing else wakes a worker that sleeps as soon as it can.
+#[test]
+fn a_timer_set_in_a_round_is_known_after_it() {
+    let mut stage = Stage::new(100);
+    stage.data(0);
+    let first = stage.link.round().next;
+    assert_ne!(first, Nanos::NEVER);
+    assert_eq!(first, stage.link.round().next);
+}
+
+#[test]
+fn a_guest_that_waits_for_another_acknowledges_at_once() {
+    let mut stage = Stage { link: Link::new(Turns::of(32), 2, 5), directory: tempfile::tempdir().unwrap() };
+    stage.accelerate(Mode::Always);
+    stage.connect();
+    (0..10).for_each(|number| stage.link.send(1, 2, number));
+    stage.link.settle();
+    assert!(stage.link.counters(1).sent_frames < 10, "it waits");
+    stage.data(0);
+    stage.link.settle();
+    assert_eq!(stage.at_uplink(), [ack_of(1)]);
+}
+
 #[test]
 fn frames_that_wait_for_the_uplink_are_judged_once_and_no_ack_goes_back() {
     for room in 1..5 {
