@@ -287,6 +287,13 @@ impl Inflow {
         }
     }
 
+    /// Forgets a tenant: the next one with its number has no limit yet.
+    pub fn remove_tenant(&mut self, tenant: TenantId) {
+        if let Some(limit) = self.tenants.get_mut(tenant.index()) {
+            *limit = TenantLimit::default();
+        }
+    }
+
     /// Ends the period if it is long enough. `lost` is the number of frames that the uplink has lost so far.
     #[inline]
     pub fn advance(&mut self, lost: impl FnOnce() -> u64) {

@@ -94,6 +94,7 @@ impl Bridge {
         self.tenants.0[id.index()] = None;
         self.scheduler.remove_tenant(id);
         self.fabric.receivers.scheduler.remove_tenant(id);
+        self.fabric.receivers.inflow.remove_tenant(id);
     }
 
     /// Computes what follows from the shares of a port and of its tenant, one of which changed.
