@@ -239,6 +239,27 @@ fn captures_write_to_new_files_only() {
 }
 
 #[test]
+fn the_capture_of_a_removed_vif_can_be_ended_and_begun_anew() {
+    let place = Place::new();
+    let engine = Engine::start(place.policy(TWO)).unwrap();
+    let mut client = Client::connect(&place.control()).unwrap();
+    let (both, files) = (engine.policy(), ["first", "second", "third"].map(|name| place.path(name)));
+    let without =
+        || Policy { vifs: both.vifs.iter().filter(|vif| vif.name != "web").cloned().collect(), ..both.clone() };
+    client.start_capture("web", &files[0], None, None).unwrap();
+    engine.reload(without()).unwrap();
+    assert_eq!(client.stop_capture("web").unwrap().ended, None);
+    assert!(refusal(client.stop_capture("web")).contains("web"));
+    engine.reload(both.clone()).unwrap();
+    client.start_capture("web", &files[1], None, None).unwrap();
+    for policy in [without(), both.clone()] {
+        engine.reload(policy).unwrap();
+    }
+    client.start_capture("web", &files[2], None, None).unwrap();
+    client.stop_capture("web").unwrap();
+}
+
+#[test]
 fn pipes_without_an_other_end_block_no_client() {
     let place = Place::new();
     let _engine = Engine::start(place.policy(TWO)).unwrap();

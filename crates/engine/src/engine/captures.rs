@@ -95,14 +95,19 @@ impl Shared {
     }
 
     pub(super) fn stop_capture(&self, vif: &str) -> Result<CaptureReport, Error> {
-        let worker = self.worker_of(vif)?;
+        let worker = self.worker_of(vif);
         let name = vif.to_owned();
         let mut captures = self.captures();
-        worker.call(move |work| {
-            if let Some((bridge, port)) = work.vif(&name) {
-                work.bridges[bridge].stop_capture(port);
-            }
-        })?;
+        match worker {
+            Ok(worker) => worker.call(move |work| {
+                if let Some((bridge, port)) = work.vif(&name) {
+                    work.bridges[bridge].stop_capture(port);
+                }
+            })?,
+            // The vif was removed, and its end of the capture with it.
+            Err(_) if captures.contains_key(vif) => {}
+            Err(unknown) => return Err(unknown),
+        }
         let recording = captures.remove(vif);
         drop(captures);
         let recording = recording.ok_or_else(|| Error::NotCaptured(vif.to_owned()))?;
