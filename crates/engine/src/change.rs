@@ -95,7 +95,9 @@ impl Bridge {
                 self.set_rate(rate, now);
                 self.reschedule(policy, now);
             }
-            Change::Scheduler { .. } | Change::IdleTimeout { .. } => self.reschedule(policy, now),
+            Change::Scheduler { link, .. } | Change::IdleTimeout { link, .. } if link == self.name() => {
+                self.reschedule(policy, now);
+            }
             Change::RxRate { link, rate } => {
                 if let Some(link) = policy.link(link).filter(|link| link.name == self.name()) {
                     self.set_rx_rate(*rate, now);
@@ -124,6 +126,8 @@ impl Bridge {
             }
             // Of another link, or nothing that a bridge can do itself.
             Change::Tenant { .. }
+            | Change::Scheduler { .. }
+            | Change::IdleTimeout { .. }
             | Change::Isolate { .. }
             | Change::RxPool { .. }
             | Change::AddVif(_)

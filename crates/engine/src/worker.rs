@@ -80,7 +80,11 @@ impl<C: Clock> Work<C> {
     /// The port's descriptors cannot be registered.
     pub fn register(&mut self, bridge: usize, port: PortId) -> io::Result<()> {
         let key = Key((bridge as u32) << PORT_BITS | port.0);
-        match self.bridges[bridge].port(port) {
+        let now = self.clock.now();
+        let bridge = &mut self.bridges[bridge];
+        // What is found connected has no event that would tell of its limit.
+        bridge.apply_limit(port, now);
+        match bridge.port(port) {
             Some(port) => port.register(&self.poller, key),
             None => Ok(()),
         }

@@ -10,7 +10,7 @@ use fairlane_engine::clock::{Clock, Manual};
 use fairlane_engine::{Bridge, Round};
 use fairlane_policy::{Shares, Tenant};
 use fairlane_port::memory::{self, Peer};
-use fairlane_port::{Batch, Burst, Control, Poller, Port, Put, Refusal, Room, Sink, Source, Status, Wanted};
+use fairlane_port::{Batch, Burst, Control, Limit, Poller, Port, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -122,6 +122,7 @@ pub(crate) struct Dripping {
     posted: Arc<AtomicU64>,
     /// The posted room that was not enough.
     short: u64,
+    pub limit: Option<Limit>,
 }
 
 impl Dripping {
@@ -179,6 +180,10 @@ impl Control for Dripping {
 
     fn status(&self) -> Status {
         Status::Up
+    }
+
+    fn limit(&self) -> Option<Limit> {
+        self.limit
     }
 }
 

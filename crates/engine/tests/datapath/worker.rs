@@ -1,15 +1,17 @@
 //! Workers on real threads.
 
-use crate::support::{Turns, frame, mac, weight};
+use crate::support::{Dripping, Ledger, Turns, frame, mac, weight};
 use fairlane_core::packet::Offload;
 use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
-use fairlane_engine::clock::Monotonic;
-use fairlane_engine::worker::{Gone, Worker};
+use fairlane_engine::clock::{Manual, Monotonic};
+use fairlane_engine::worker::{Gone, Work, Worker};
+use fairlane_policy::{Change, Policy};
 use fairlane_port::memory::{self, Peer};
-use fairlane_port::{Port, wire};
+use fairlane_port::{Limit, Port, wire};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A worker of one link with one guest.
@@ -54,6 +56,35 @@ fn a_frame_wakes_the_worker_at_the_far_end_of_a_wire() {
     near.end();
     far.end();
     assert!(near.call(|_| ()).unwrap_err().to_string().contains("near"));
+}
+
+/// A Xen card whose frontend is there when the backend starts.
+#[test]
+fn a_guests_own_limit_holds_from_the_start() {
+    let mut bridge = Bridge::new("lan", Config::default(), Turns::of(32));
+    let limit = Limit { rate: 7_000_000, burst: 3_000 };
+    let mut port = Dripping::default();
+    port.limit = Some(limit);
+    let guest = bridge.add("guest", Box::new(port), weight(1), AntiSpoofing::default(), Nanos(0)).unwrap();
+    let mut work = Work::new(vec![bridge], Manual::default()).unwrap();
+    work.register(0, guest).unwrap();
+    let vif = work.bridges[0].snapshot(Nanos(0)).1.remove(0);
+    assert_eq!((vif.max_rate, vif.burst), (Some(limit.rate), limit.burst));
+}
+
+/// The ends of a wire share a worker.
+#[test]
+fn a_change_of_a_links_scheduler_is_its_own() {
+    let charged = Arc::default();
+    let ledger = Ledger { turns: Turns::of(1), charged: Arc::clone(&charged) };
+    let mut bridge = Bridge::new("near", Config::default(), Box::new(ledger));
+    let policy = "control = \"/run/c\"\n[[link]]\nname = \"near\"\n[[link]]\nname = \"far\"\n";
+    let policy = Policy::parse("policy.toml", policy).unwrap();
+    for (link, kept) in [("far", true), ("near", false)] {
+        let change = Change::IdleTimeout { link: link.to_owned(), idle_timeout: Nanos(1) };
+        bridge.apply(&change, &policy, Nanos(0)).unwrap();
+        assert_eq!(Arc::strong_count(&charged) == 2, kept, "after a change of {link}");
+    }
 }
 
 #[test]
