@@ -116,15 +116,17 @@ WORK := $(filter-out $(WAIT) $(ALONE),$(basename $(notdir $(wildcard crates/*/te
 # What tests and their guests run is built once: statically, and for guests without symbols, beside what cargo does not build.
 DEBUG := $(TARGET)/$(HOST)/debug
 TESTED := $(DEBUG)/guests
-TEST := $(STATIC) test --target $(HOST) --workspace --no-fail-fast
+# A test that waits for ever says so each minute, and fails here.
+TEST := $(STATIC:$(CARGO)=timeout --verbose --kill-after=60 1800 $(CARGO)) test --target $(HOST) --workspace --no-fail-fast
 
-# The lab's packages are fetched while the linters run, and fuzz targets are built while tests wait for guests.
+# The lab's packages are fetched, and tests wait for guests, while the linters run and fuzz targets are built.
 test: export FAIRLANE_GUESTS := required
 test: export FAIRLANE_AGENT := $(abspath $(TESTED))/fairlane-agent
 test:
 	$(MAKE) --jobs=2 tools debug
-	$(DEBUG)/fairlane lab setup & setup=$$!; $(MAKE) lint python plugin mpi && cp $(PLUGIN) $(MPI) $(TESTED) && wait $$setup
-	$(TEST) $(WAIT:%=--test %) > $(TARGET)/wait.log 2>&1 & wait=$$!; status=0; \
+	$(MAKE) plugin mpi && cp $(PLUGIN) $(MPI) $(TESTED)
+	{ $(DEBUG)/fairlane lab setup && $(TEST) $(WAIT:%=--test %); } > $(TARGET)/wait.log 2>&1 & wait=$$!; status=0; \
+	$(MAKE) lint python || status=1; \
 	nice fuzz/run --build 2 & \
 	$(TEST) --lib --bins $(WORK:%=--test %) || status=1; \
 	$(TEST) --doc || status=1; \

@@ -136,7 +136,8 @@ impl Procedure for Stall {
         for (name, receiver) in [("to_neighbour", to), ("from_neighbour", from)] {
             record.add(name, Statistic::OfRepeats, "Mbit/s", [throughput(&receiver.events, self.interval())]);
         }
-        let milliseconds = |trip: &Option<f64>| trip.map_or(f64::NAN, |seconds| seconds * 1e3);
+        // One without a reply took at least as long as one was waited for.
+        let milliseconds = |trip: &Option<f64>| 1e3 * trip.unwrap_or(REPLY_TIMEOUT);
         let points = (0u32..).zip(&trips.seconds);
         let points = points.map(|(index, trip)| [f64::from(index) * self.interval, milliseconds(trip)]);
         record.series(Series::new("rtt", "ms", Axis::time()).points(points));
