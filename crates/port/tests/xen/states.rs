@@ -270,6 +270,31 @@ fn a_frontend_that_breaks_a_rule_is_closed_with_the_reason() {
 }
 
 #[test]
+fn a_late_report_of_a_frontend_does_not_end_the_next_one() {
+    let mut host = Host::new();
+    let guest = host.boot(1);
+    // The port is told to disconnect, and finds a rule broken before it listens.
+    host.store.write(FRONT, &[("state", "5")]);
+    host.backend.as_ref().unwrap().settle().wait().unwrap();
+    guest.set_producer(999);
+    assert!(host.worker.take().is_empty());
+    host.store.until("backend/vif/1/0/state", "5");
+    host.store.write(FRONT, &[("state", "6")]);
+    host.store.until("backend/vif/1/0/state", "6");
+    host.store.write(FRONT, &[("state", "1")]);
+    host.store.until("backend/vif/1/0/state", "2");
+    let mut again = Frontend::new(&host.machine, 1);
+    host.connect(1);
+    host.store.until("backend/vif/1/0/state", "4");
+    // It reports the former one once more, and connects the next.
+    host.up();
+    host.backend.as_ref().unwrap().settle().wait().unwrap();
+    again.post_buffers(64);
+    again.transmit(&frame(2, 100), 4096, 0, 0, None);
+    host.goes_on_with(&mut again);
+}
+
+#[test]
 fn a_frontend_that_changes_its_state_all_the_time_delays_no_other() {
     let mut host = Host::new();
     let _restless = host.boot(1);
