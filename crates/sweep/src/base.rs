@@ -114,13 +114,14 @@ impl Base {
         }
     }
 
-    /// Runs an experiment, by this program's own command in a process of its own: its machines, and what goes wrong with them, end with it.
+    /// Runs an experiment, by this program's own command in a process of its own: its machines, and what goes wrong with them, end with it,
+    /// and it ends with this one, however that ends.
     fn run_in(&self, lab: Lab, table: &Table) -> std::io::Result<Output> {
         let place = tempfile::tempdir()?;
         let file = place.path().join(self.file.file_name().unwrap_or_default());
         std::fs::write(&file, table.to_string())?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["lab", "run"]).arg(&file).args(lab.options()).args(["--repeats", "1", "--json", "--out"]);
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM", "--"]).arg(std::env::current_exe()?).args(["lab", "run"]).arg(&file).args(lab.options()).args(["--repeats", "1", "--json", "--out"]);
         command.arg(place.path().join("out")).stdin(Stdio::null()).output()
     }
 }

@@ -67,14 +67,20 @@ fn columns(grid: &Grid) -> Vec<(Column, String, Physical)> {
                 _ => Physical::DOUBLE,
             },
         };
-        columns.push((Column::Setting(index), setting.column.clone(), physical));
+        columns.push((Column::Setting(index), free(&setting.column, "setting", &columns), physical));
     }
     for (index, metric) in grid.metrics.iter().enumerate() {
-        columns.push((Column::Metric(index), metric.clone(), Physical::DOUBLE));
+        columns.push((Column::Metric(index), free(metric, "metric", &columns), Physical::DOUBLE));
     }
     columns.push((Column::Seconds, SECONDS.to_owned(), Physical::DOUBLE));
     columns.push((Column::Error, ERROR.to_owned(), Physical::BYTE_ARRAY));
     columns
+}
+
+/// A column's name: that of what it holds, with the kind if another column has it.
+fn free(name: &str, kind: &str, columns: &[(Column, String, Physical)]) -> String {
+    let is_taken = [SECONDS, ERROR].contains(&name) || columns.iter().any(|(_, other, _)| other == name);
+    if is_taken { format!("{name} ({kind})") } else { name.to_owned() }
 }
 
 /// The contents of a file with these rows.

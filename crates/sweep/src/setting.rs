@@ -85,6 +85,9 @@ impl Source {
 impl Setting {
     /// A setting of a plan or an experiment, or what is wrong with it.
     pub(crate) fn new(key: &str, values: &Values, base: &Base) -> Result<Setting, String> {
+        if key == "seed" && !base.is_experiment() {
+            return Err("each run has a seed of its own, from the grid's seed on: set that, and repeats".to_owned());
+        }
         let path = resolve(key, &base.table, base.noun())?;
         let (values, unit) = match values {
             Values::List(values) => (Source::Listed(list(values)?), None),

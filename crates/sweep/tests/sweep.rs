@@ -1,7 +1,9 @@
 //! Sweeps of a small plan: what is done is kept, and the same whoever did it.
 
 use fairlane_sweep::{Error, Grid, Row, Store, result, run_here};
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -70,7 +72,7 @@ fn a_sweep_gives_the_same_rows_however_it_is_worked_on() {
     assert!(rows.iter().all(|row| row.metrics[2].is_nan()));
     assert!(rows.chunks(2).all(|pair| pair[0].seed == 1 && pair[1].seed == 2 && pair[0].values == pair[1].values));
     // Each point draws for itself.
-    let drawn: std::collections::BTreeSet<String> = rows.iter().map(|row| format!("{:?}", row.values[3])).collect();
+    let drawn: BTreeSet<String> = rows.iter().map(|row| format!("{:?}", row.values[3])).collect();
     assert!(drawn.len() > 20, "{drawn:?}");
 
     // Parts are lost, one was being written when its worker died, and another sweep's file lies about.
@@ -98,6 +100,21 @@ fn a_sweep_gives_the_same_rows_however_it_is_worked_on() {
     let maps = page.figures.iter().filter(|figure| figure.kind == fairlane_report::Kind::Heat);
     assert_eq!(maps.count(), 3);
     assert!(fairlane_report::html::page(&[&page]).contains("requests/wait_p99 by host.host.link.rate (Mbit/s)"));
+}
+
+#[test]
+fn each_column_has_a_name_of_its_own() {
+    let grid = good().replace("[\"drops/", "[\"error\", \"drops/").replace("[settings]", "[settings]\nseconds = [0.1]");
+    let directory = directory(&grid);
+    let grid = read(directory.path()).unwrap();
+    let store = Store::open(&directory.path().join("out"), &grid).unwrap();
+    assert!(run(&store, &grid, 2).iter().all(|row| row.error.is_none()));
+    let file = fs::File::open(directory.path().join("out/parts/000000.parquet")).unwrap();
+    let reader = SerializedFileReader::new(file).unwrap();
+    let fields = reader.metadata().file_metadata().schema().get_fields();
+    let names: BTreeSet<&str> = fields.iter().map(|field| field.name()).collect();
+    assert_eq!(names.len(), fields.len(), "{names:?}");
+    assert!(["seconds", "seconds (setting)", "error", "error (metric)"].iter().all(|name| names.contains(name)));
 }
 
 #[test]
@@ -165,6 +182,7 @@ fn mistakes_are_named_by_their_lines() {
     check("host.host.vif.web.", "host.", "`host` is a list: say which, such as `host.host.weight`");
     check("host.host.vif.web.weight", "hosts.host.weight", "the plan has no `hosts`");
     check(".web.weight", ".web.wieght", "unknown");
+    check("host.host.vif.web.weight", "seed", "each run has a seed of its own");
     check("[100, 1000]", "[]", "a list has one or more");
     check(
         "[100, 1000]",
