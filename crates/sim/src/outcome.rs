@@ -47,7 +47,7 @@ pub struct VifOutcome {
     pub name: String,
     /// Its tenant.
     pub tenant: Option<String>,
-    /// Its guaranteed rate; 0 for none.
+    /// Its guaranteed rate; 0 for none, or if its host's policy changed in that time.
     pub min_rate: u64,
     /// Rate that its guest sent, in bits a second.
     pub sent_rate: f64,
@@ -55,7 +55,7 @@ pub struct VifOutcome {
     pub received_rate: f64,
     /// Its part of what the link's vifs sent.
     pub share: f64,
-    /// The part that weights give it among those that sent; none if it did not.
+    /// The part that weights give it among those that sent; none if it did not, or its host's policy changed in that time.
     pub due: Option<f64>,
     /// Whether its guest had more to send at the end than its ring holds.
     pub waits: bool,
@@ -107,7 +107,12 @@ impl Outcome {
             for (vif, state) in vifs.iter_mut().enumerate() {
                 state.share = sent(vif, state) as f64 / all.max(1) as f64;
             }
-            let dues = dues(Host::link(plan, uplink.clone()), &plan.policy, &vifs);
+            // What is due is that of one policy, and so is what is guaranteed.
+            let changes = scenario.changes.iter().any(|change| change.host == index && change.at > scenario.settle);
+            let mut dues = dues(Host::link(plan, uplink.clone()), &host.policy, &vifs);
+            if changes {
+                dues.fill(None);
+            }
             let rate = |bytes: u64| bytes as f64 * 8.0 / seconds;
             let vif = |(vif, (state, due)): (usize, (VifState, Option<f64>))| VifOutcome {
                 sent_rate: rate(sent(vif, &state)),
@@ -117,7 +122,7 @@ impl Outcome {
                 waits: is_waiting[vif],
                 name: state.name,
                 tenant: state.tenant,
-                min_rate: state.min_rate,
+                min_rate: if changes { 0 } else { state.min_rate },
                 waiting: state.waiting,
                 drops: state.port.drops,
             };

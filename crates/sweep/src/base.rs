@@ -121,7 +121,13 @@ impl Base {
         let file = place.path().join(self.file.file_name().unwrap_or_default());
         std::fs::write(&file, table.to_string())?;
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "TERM", "--"]).arg(std::env::current_exe()?).args(["lab", "run"]).arg(&file).args(lab.options()).args(["--repeats", "1", "--json", "--out"]);
+        command
+            .args(["--pdeathsig", "TERM", "--"])
+            .arg(std::env::current_exe()?)
+            .args(["lab", "run"])
+            .arg(&file)
+            .args(lab.options())
+            .args(["--repeats", "1", "--json", "--out"]);
         command.arg(place.path().join("out")).stdin(Stdio::null()).output()
     }
 }

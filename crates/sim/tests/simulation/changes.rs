@@ -74,6 +74,14 @@ fn any_change() -> impl Strategy<Value = Change> {
     (1u64..500, what).prop_map(|(at, (target, (key, value)))| change(at, target, key, value))
 }
 
+#[test]
+fn what_is_due_is_not_stated_across_a_change() {
+    let due = |changes: Vec<Change>| run(&Scenario { changes, ..floods() }).hosts[0].vifs[0].due;
+    let settle = floods().settle.0 / 1_000_000;
+    assert!(due(vec![change(settle, "v0", "weight", "300")]).is_some_and(|due| due > 0.5));
+    assert_eq!(due(vec![change(settle + 1, "v0", "weight", "300")]), None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
