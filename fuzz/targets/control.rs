@@ -209,7 +209,7 @@ fn execute(client: &mut Client, request: Request, directory: &Path) -> Result<Va
 
 /// The files of a reload.
 fn files(reload: &Reload) -> Files {
-    let drop_ins = reload.drop_ins.iter().map(|file| File::new(file.name.as_str(), file.text.as_str()));
+    let drop_ins = reload.drop_ins.iter().cloned().map(File::from);
     Files::new(File::new(reload.name.as_str(), reload.text.as_str()), drop_ins.collect())
 }
 

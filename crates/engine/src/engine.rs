@@ -303,7 +303,7 @@ impl Shared {
                 Ok(serde_json::Value::Null)
             }
             Request::Reload(Reload { name, text, drop_ins }) => {
-                let drop_ins = drop_ins.into_iter().map(|file| File::new(file.name, file.text)).collect();
+                let drop_ins = drop_ins.into_iter().map(File::from).collect();
                 let (changes, problems) = self.load(&Files::new(File::new(name, text), drop_ins))?;
                 if problems.is_empty() { Ok(changes.into()) } else { Err(Error::DropIns { problems, changes }) }
             }

@@ -111,7 +111,7 @@ impl Client {
     /// # Errors
     /// See [`Error`]. If only drop-ins are wrong, the rest is loaded.
     pub fn load(&mut self, files: &Files) -> Result<usize, Error> {
-        let drop_ins = files.drop_ins().iter().map(|file| DropIn { name: file.name.clone(), text: file.text.clone() });
+        let drop_ins = files.drop_ins().iter().map(DropIn::from);
         let (name, text, drop_ins) = (files.policy.name.clone(), files.policy.text.clone(), drop_ins.collect());
         self.request(Request::Reload(Reload { name, text, drop_ins }))
     }

@@ -1,6 +1,6 @@
 //! The messages of the control protocol.
 
-use fairlane_policy::Kind;
+use fairlane_policy::{File, Kind};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -134,8 +134,25 @@ pub struct Reload {
 pub struct DropIn {
     /// The file name for problems, and for the order of drop-ins.
     pub name: String,
-    /// Its text.
+    /// Its text; empty if it could not be read.
     pub text: String,
+    /// Why it could not be read, if that is so: it is there, so what it said before stays in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
+}
+
+impl From<&File> for DropIn {
+    fn from(file: &File) -> DropIn {
+        let File { name, text, unreadable } = file.clone();
+        DropIn { name, text, unreadable }
+    }
+}
+
+impl From<DropIn> for File {
+    fn from(file: DropIn) -> File {
+        let DropIn { name, text, unreadable } = file;
+        File { name, text, unreadable }
+    }
 }
 
 /// A drop-in file that keeps changes.

@@ -122,6 +122,23 @@ fn a_wrong_drop_in_is_named_and_costs_nothing_else() {
 }
 
 #[test]
+fn a_drop_in_that_cannot_be_read_keeps_its_former_state() {
+    let workspace = Workspace::with_policy();
+    workspace.write_drop_in("mail.toml", "[[vif]]\nname = \"mail\"\nlink = \"near\"\nsocket = \"DIR/mail.sock\"\n");
+    let mut backend = workspace.up();
+    // What nobody can read as a file, not even root.
+    std::fs::remove_file(workspace.path("policy.d/mail.toml")).unwrap();
+    std::fs::create_dir(workspace.path("policy.d/mail.toml")).unwrap();
+    let why = "DIR/policy.d/mail.toml:1: cannot be read: Is a directory (os error 21)\n\
+               these files keep their former state, the rest is loaded: changes: 0\n";
+    assert_refused(&workspace.ctl("reload DIR/policy.toml"), 1, why);
+    backend.signal(Signal::SIGHUP);
+    let log = backend.read_log_until("policy.toml reloaded: 0 changes");
+    assert!(log.contains("policy.d/mail.toml:1: cannot be read: "), "{log}");
+    assert_eq!(vifs(&workspace), [vif("web", 30, false), vif("mail", 100, false)]);
+}
+
+#[test]
 fn a_full_disk_leaves_the_saved_file_whole() {
     let test = std::thread::spawn(|| {
         if let Err(error) = unshare(CloneFlags::CLONE_NEWNS) {
