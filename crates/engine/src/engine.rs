@@ -77,7 +77,7 @@ impl Engine {
         if let Some(finder) = &finder {
             finder.add_to(&mut policy, &mut found);
         }
-        let mut opened = open_vifs(&mut policy, &loaded);
+        let mut opened = open_vifs(&mut policy, &mut loaded);
         let mut all = Vec::new();
         for group in groups(&policy.links) {
             let mut bridges = Vec::new();
@@ -371,7 +371,7 @@ fn start_observe(observe: &Observe, answer: control::Answer) -> Result<control::
 }
 
 /// Opens the cards of drop-ins' vifs, and found ones. One that cannot be opened is logged, and removed from the policy.
-fn open_vifs(policy: &mut Policy, loaded: &Loaded) -> HashMap<String, Box<dyn Port>> {
+fn open_vifs(policy: &mut Policy, loaded: &mut Loaded) -> HashMap<String, Box<dyn Port>> {
     let mut opened = HashMap::new();
     policy.vifs.retain(|vif| {
         if !loaded.of_drop_ins.contains(&vif.name) && !is_found(&vif.name) {
@@ -381,6 +381,7 @@ fn open_vifs(policy: &mut Policy, loaded: &Loaded) -> HashMap<String, Box<dyn Po
             Ok(port) => drop(opened.insert(vif.name.clone(), port)),
             Err(why) => {
                 tracing::error!("{why}; it is not served");
+                loaded.left_out.extend(Some(vif.clone()).filter(|vif| !is_found(&vif.name)));
                 return false;
             }
         }

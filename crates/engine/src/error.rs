@@ -4,6 +4,7 @@ use crate::worker::Gone;
 use fairlane_policy::problem::Problem;
 use fairlane_policy::{Fixed, Kind, SettingError};
 use std::fmt::Display;
+use std::path::PathBuf;
 
 /// Why a request failed. Displays as a sentence for the client.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,27 @@ pub enum Error {
     /// There is no file to keep changes in.
     #[error("this backend was not started from a policy file, so there is nowhere to save changes")]
     NoFile,
+    /// The file for changes has mistakes; nothing was saved.
+    #[error(
+        "{} has a mistake, so what it says is not in force, and a save would lose it: mend it or move it away, and load the policy \
+         again (`fairlane ctl reload`) before you save",
+        .0.display()
+    )]
+    WrongSaved(PathBuf),
+    /// A vif that is not served does not fit to what runs; nothing was saved.
+    #[error(
+        "vif `{name}` of a file beside {} is not served, and does not fit to what was changed since: {why}; mend or remove it in its \
+         file, and load the policy again (`fairlane ctl reload`) before you save",
+        .file.display()
+    )]
+    LeftOut {
+        /// Its name.
+        name: String,
+        /// The file for changes.
+        file: PathBuf,
+        /// The conflict.
+        why: SettingError,
+    },
     /// The setting was refused.
     #[error(transparent)]
     Setting(#[from] SettingError),

@@ -65,10 +65,11 @@ pub(crate) fn access(access: &fairlane_policy::Access) -> Result<Access, Unknown
 /// The first vif of the policy file with an unknown name.
 pub(crate) fn look_up(loaded: &mut Loaded) -> Result<(), Error> {
     let mut wrong = None;
-    let of_drop_ins = &loaded.of_drop_ins;
+    let (of_drop_ins, left_out) = (&loaded.of_drop_ins, &mut loaded.left_out);
     loaded.policy.vifs.retain_mut(|vif| match look_up_one(vif) {
         Err(why) if of_drop_ins.contains(&vif.name) => {
             error!("{why}; it is not served");
+            left_out.push(vif.clone());
             false
         }
         looked => {

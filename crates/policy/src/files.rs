@@ -1,6 +1,6 @@
 //! The files that a policy consists of: the policy file, and drop-ins that add to it. A wrong drop-in costs only itself.
 
-use super::Policy;
+use super::{Policy, Vif};
 use crate::parse::merge;
 use crate::problem::{Problem, document};
 use std::collections::{BTreeSet, HashSet};
@@ -78,17 +78,22 @@ pub struct Loaded {
     pub base: Policy,
     /// The vifs of drop-ins. One that cannot be served when the backend starts costs only itself.
     pub of_drop_ins: HashSet<String>,
+    /// Those that are not served, as the backend found. Their files still have them.
+    pub left_out: Vec<Vif>,
     /// The files with the texts that are in force: a wrong drop-in has its former text, or is left out.
     pub files: Files,
     /// What is wrong with drop-ins, by file and line.
     pub problems: Vec<Problem>,
+    /// Whether [`SAVED`] is among the wrong ones, so that there is more in it than is in force.
+    pub wrong_saved: bool,
 }
 
 impl From<Policy> for Loaded {
     /// A policy without files.
     fn from(policy: Policy) -> Loaded {
-        let (base, of_drop_ins) = (policy.clone(), HashSet::new());
-        Loaded { policy, base, of_drop_ins, files: Files::default(), problems: Vec::new() }
+        let (base, of_drop_ins, left_out) = (policy.clone(), HashSet::new(), Vec::new());
+        let (files, problems, wrong_saved) = Default::default();
+        Loaded { policy, base, of_drop_ins, left_out, files, problems, wrong_saved }
     }
 }
 
@@ -121,7 +126,7 @@ impl Files {
     /// The policy file is wrong, or does not fit to drop-ins that have not changed: all problems, by file and line.
     pub fn load(&self, former: &Files) -> Result<Loaded, Vec<Problem>> {
         match self.parse() {
-            Ok(policy) => Ok(self.clone().loaded(policy, Vec::new())),
+            Ok(policy) => Ok(self.clone().loaded(policy, Vec::new(), false)),
             Err(all) => {
                 // Every change of a drop-in is tried on its own, again as long as that helps one that needs another.
                 let mut files = Files::new(self.policy.clone(), former.drop_ins.clone());
@@ -143,19 +148,26 @@ impl Files {
                         false
                     });
                     if waiting.is_empty() || waiting.len() == before {
-                        return Ok(files.loaded(policy, problems));
+                        let wrong_saved = waiting.iter().any(|name| name == SAVED);
+                        return Ok(files.loaded(policy, problems, wrong_saved));
                     }
                 }
             }
         }
     }
 
-    fn loaded(self, (policy, of_drop_ins): (Policy, HashSet<String>), problems: Vec<Problem>) -> Loaded {
+    fn loaded(
+        self,
+        (policy, of_drop_ins): (Policy, HashSet<String>),
+        problems: Vec<Problem>,
+        wrong_saved: bool,
+    ) -> Loaded {
         let others: Vec<&File> = self.all().filter(|file| !file.is_saved()).collect();
         // Without what was saved the others may lack something. Then all that runs counts as added.
         let base = merge(&others).map(|(base, _)| base);
         let nothing = |_| Policy { links: Vec::new(), tenants: Vec::new(), vifs: Vec::new(), ..policy.clone() };
-        Loaded { base: base.unwrap_or_else(nothing), policy, of_drop_ins, files: self, problems }
+        let (base, left_out) = (base.unwrap_or_else(nothing), Vec::new());
+        Loaded { base, policy, of_drop_ins, left_out, files: self, problems, wrong_saved }
     }
 
     fn parse(&self) -> Result<(Policy, HashSet<String>), Vec<Problem>> {

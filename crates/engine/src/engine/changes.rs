@@ -10,7 +10,7 @@ use crate::control::Saved;
 use crate::ports;
 use crate::worker::Worker;
 use fairlane_policy::problem::Problem;
-use fairlane_policy::{Change, Files, Link, Loaded, Policy, Setting, SettingError, Uplink};
+use fairlane_policy::{Change, Files, Link, Loaded, Policy, Setting, SettingError, Uplink, Vif};
 use fairlane_port::xen::backend::Found;
 use fairlane_port::{Port, store};
 use std::collections::HashMap;
@@ -29,6 +29,8 @@ impl Shared {
         change(&mut newer)?;
         ports::look_up_all(&mut newer)?;
         self.advance(&mut policy, newer)?;
+        // One that was left out and is served now may be removed later.
+        self.loaded().left_out.retain(|vif| policy.vifs.iter().all(|served| served.name != vif.name));
         Ok(())
     }
 
@@ -54,16 +56,32 @@ impl Shared {
         for ((guest, device), terms) in &*self.found() {
             warn(newer.add_found_card(guest, *device, terms));
         }
-        let changes = self.advance(&mut policy, newer)?;
-        *last = loaded;
-        Ok(changes)
+        let done = self.advance(&mut policy, newer);
+        if let Ok(_) | Err(Error::Undone(_)) = &done {
+            let is_left_out = |vif: &&Vif| policy.vifs.iter().all(|served| served.name != vif.name);
+            loaded.left_out = loaded.policy.vifs.iter().filter(is_left_out).cloned().collect();
+            *last = loaded;
+        }
+        done
     }
 
-    /// What the file for changes has to contain to keep those that were made.
+    /// What the file for changes has to contain to keep those that were made, and vifs that are not served but have not been removed.
+    ///
+    /// # Errors
+    /// The file would lose something.
     pub(super) fn saved(&self) -> Result<Saved, Error> {
         let policy = self.policy();
+        let last = self.loaded();
         let file = self.kept_in.clone().ok_or(Error::NoFile)?;
-        Ok(Saved { file, text: policy.saved(&self.loaded().base) })
+        if last.wrong_saved {
+            return Err(Error::WrongSaved(file));
+        }
+        let mut kept = policy.clone();
+        let left_out = Policy { vifs: last.left_out.clone(), ..policy.clone() };
+        if let Some((_, name, why)) = kept.keep_added(&left_out, &policy) {
+            return Err(Error::LeftOut { name, file, why });
+        }
+        Ok(Saved { file, text: kept.saved(&last.base) })
     }
 
     /// Handles a Xen card that was found, changed or removed.

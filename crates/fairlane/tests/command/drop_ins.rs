@@ -122,6 +122,49 @@ fn a_wrong_drop_in_is_named_and_costs_nothing_else() {
 }
 
 #[test]
+fn a_save_loses_nothing_that_is_not_served() {
+    let workspace = Workspace::with_policy();
+    let away = |name: &str| format!("[[vif]]\nname = \"{name}\"\nlink = \"near\"\nsocket = \"DIR/away/{name}.sock\"\n");
+    workspace.write_drop_in("home.toml", &away("home"));
+    workspace.write_drop_in("saved.toml", &away("kept"));
+    let backend = workspace.up();
+    assert_eq!(vifs(&workspace), [vif("web", 30, false)]);
+    assert_done(&workspace.ctl("set web weight=7"), "");
+    assert_done(&workspace.ctl("save"), "DIR/policy.d/saved.toml written\n");
+    drop(backend);
+    std::fs::create_dir(workspace.path("away")).unwrap();
+    let backend = workspace.up();
+    assert_eq!(vifs(&workspace), [vif("home", 100, false), vif("web", 7, false), vif("kept", 100, true)]);
+    drop(backend);
+
+    // What was saved would not fit beside the vif.
+    std::fs::remove_dir_all(workspace.path("away")).unwrap();
+    workspace.write_drop_in("home.toml", &away("home").replace("\"home\"", "\"home\"\nmin_rate = \"9Mbit/s\""));
+    let before = std::fs::read_to_string(workspace.path("policy.d/saved.toml")).unwrap();
+    let backend = workspace.up();
+    assert_done(&workspace.ctl("set web min_rate=95Mbit/s"), "");
+    let why = "vif `home` of a file beside DIR/policy.d/saved.toml is not served, and does not fit to what was changed since: the \
+               min_rates on link `near` add up to 104Mbit/s, above its rate 100Mbit/s; mend or remove it in its file, and load the \
+               policy again (`fairlane ctl reload`) before you save\n";
+    assert_refused(&workspace.ctl("save"), 1, why);
+    drop(backend);
+
+    // Nor does it replace what it could not understand.
+    let wrong = format!("{before}\nwieght = 3\n");
+    workspace.write("policy.d/saved.toml", &wrong);
+    std::fs::create_dir(workspace.path("away")).unwrap();
+    let _backend = workspace.up();
+    assert_done(&workspace.ctl("set web weight=8"), "");
+    let why = "DIR/policy.d/saved.toml has a mistake, so what it says is not in force, and a save would lose it: mend it or move it \
+               away, and load the policy again (`fairlane ctl reload`) before you save\n";
+    assert_refused(&workspace.ctl("save"), 1, why);
+    assert_eq!(std::fs::read_to_string(workspace.path("policy.d/saved.toml")).unwrap(), wrong);
+    std::fs::rename(workspace.path("policy.d/saved.toml"), workspace.path("moved.toml")).unwrap();
+    assert_done(&workspace.ctl("reload DIR/policy.toml"), "1 change\n");
+    assert_done(&workspace.ctl("save"), "DIR/policy.d/saved.toml written\n");
+}
+
+#[test]
 fn a_drop_in_that_cannot_be_read_keeps_its_former_state() {
     let workspace = Workspace::with_policy();
     workspace.write_drop_in("mail.toml", "[[vif]]\nname = \"mail\"\nlink = \"near\"\nsocket = \"DIR/mail.sock\"\n");
