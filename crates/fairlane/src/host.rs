@@ -25,6 +25,8 @@ pub(crate) struct Host {
 pub(crate) struct Interface {
     pub name: String,
     pub kind: Kind,
+    /// Whether it is a device of this computer, or made of some (a bond, a VLAN): not one end of a veth pair, as containers have.
+    pub is_hardware: bool,
     /// The bridge, bond or the like that it is a port of.
     pub master: Option<String>,
     /// Whether it is administratively up.
@@ -71,7 +73,7 @@ impl Host {
     }
 
     /// The ports of a bridge.
-    pub(crate) fn ports_of(&self, bridge: &str) -> impl Iterator<Item = &Interface> {
+    pub(crate) fn ports_of(&self, bridge: &str) -> impl Iterator<Item = &Interface> + Clone {
         self.interfaces.iter().filter(move |port| port.master.as_deref() == Some(bridge))
     }
 }
@@ -93,10 +95,12 @@ impl Interface {
         let master = fs::read_link(place.join("master")).ok();
         let master = master.and_then(|master| Some(master.file_name()?.to_str()?.to_owned()));
         let flags = text("flags").and_then(hexadecimal);
+        let is_hardware = kind == Kind::Card && is_hardware(&place);
         // In Mbit/s; -1 if unknown.
         let speed = text("speed").and_then(|speed| speed.parse::<u64>().ok()).filter(|speed| *speed > 0);
         Some(Interface {
             kind,
+            is_hardware,
             master,
             // IFF_UP
             is_up: flags.is_some_and(|flags| flags & 1 != 0),
@@ -105,6 +109,13 @@ impl Interface {
             name,
         })
     }
+}
+
+/// Whether an interface, by its place in sysfs, or one below it is a device of this computer.
+fn is_hardware(interface: &Path) -> bool {
+    let entries = fs::read_dir(interface).into_iter().flatten().flatten();
+    let mut below = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"lower_"));
+    interface.join("device").exists() || below.any(|entry| is_hardware(&entry.path()))
 }
 
 /// The interfaces on which the host has an address.

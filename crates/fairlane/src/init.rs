@@ -33,7 +33,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 /// What the policy does with the host.
 struct Choice {
     uplink: Uplink,
-    /// The speed of the card below, in bits a second.
+    /// The speed of the card below, in bits a second; none if there is no card.
     speed: Option<u64>,
     libvirt: Option<&'static str>,
     xen: bool,
@@ -55,20 +55,24 @@ impl Choice {
     fn of(host: &Host) -> Choice {
         let bridges = host.interfaces.iter().filter(|interface| interface.kind == Kind::Bridge);
         // The one with a card leads to the network; libvirt's own bridge, for example, has none.
-        let has_card = |bridge: &&Interface| host.ports_of(&bridge.name).any(|port| port.kind == Kind::Card);
-        let bridge = bridges.clone().find(has_card).or(bridges.clone().find(|bridge| bridge.is_up));
-        let is_free_card = |card: &&Interface| card.kind == Kind::Card && card.master.is_none() && card.is_up;
+        let has_card = |bridge: &&Interface| host.ports_of(&bridge.name).any(|port| port.is_hardware);
+        let is_free_card = |card: &&Interface| card.is_hardware && card.master.is_none() && card.is_up;
         let cards = || host.interfaces.iter().filter(is_free_card);
-        let (uplink, speed) = match (bridge, cards().find(|card| !card.has_address), cards().next()) {
-            (Some(bridge), ..) => {
-                let ports: Vec<&Interface> = host.ports_of(&bridge.name).collect();
-                let speed = ports.iter().filter_map(|port| port.speed).min();
-                let ports = ports.iter().map(|port| port.name.clone()).collect();
-                (Uplink::Bridge(bridge.name.clone(), ports), speed)
-            }
-            (None, Some(card), _) => (Uplink::Card(card.name.clone()), card.speed),
-            (None, None, Some(card)) => (Uplink::Host(card.name.clone()), None),
-            (None, None, None) => (Uplink::None, None),
+        let into = |bridge: &Interface| {
+            let ports = host.ports_of(&bridge.name);
+            let speed = ports.clone().filter(|port| port.is_hardware).filter_map(|port| port.speed).min();
+            (Uplink::Bridge(bridge.name.clone(), ports.map(|port| port.name.clone()).collect()), speed)
+        };
+        let (uplink, speed) = if let Some(bridge) = bridges.clone().find(has_card) {
+            into(bridge)
+        } else if let Some(card) = cards().find(|card| !card.has_address) {
+            (Uplink::Card(card.name.clone()), card.speed)
+        } else if let Some(bridge) = bridges.clone().find(|bridge| bridge.is_up) {
+            into(bridge)
+        } else if let Some(card) = cards().next() {
+            (Uplink::Host(card.name.clone()), None)
+        } else {
+            (Uplink::None, None)
         };
         Choice { uplink, speed, libvirt: host.libvirt, xen: host.xen }
     }
@@ -177,7 +181,7 @@ mod tests {
     fn interface(name: &str, kind: Kind, master: Option<&str>, has_address: bool) -> Interface {
         let (name, master) = (name.to_owned(), master.map(str::to_owned));
         let speed = (kind == Kind::Card).then_some(10_000_000_000);
-        Interface { name, kind, master, is_up: true, speed, has_address }
+        Interface { name, kind, is_hardware: kind == Kind::Card, master, is_up: true, speed, has_address }
     }
 
     /// The policy for these interfaces, which must be valid.
@@ -199,6 +203,18 @@ mod tests {
         assert_eq!(policy(spare, false).links[0].uplink, card);
         let own = vec![interface("eth0", Kind::Card, None, true)];
         assert_eq!(policy(own, false).links[0].uplink, tap);
+        // Containers' are no cards, whether in a bridge or not.
+        let veth = |master| Interface { is_hardware: false, ..interface("a-veth", Kind::Card, master, false) };
+        let port = interface("eth0", Kind::Card, Some("br0"), false);
+        let found = Choice::of(&Host {
+            interfaces: vec![bridge("a-bridge"), veth(Some("a-bridge")), bridge("br0"), port],
+            libvirt: None,
+            xen: false,
+        });
+        assert_eq!(found.summary(), "guests reach the bridge br0 by the tap fl0");
+        let spare = policy(vec![bridge("a-bridge"), veth(None), interface("eth1", Kind::Card, None, false)], false);
+        assert_eq!(spare.links[0].uplink, card);
+        assert_eq!(policy(vec![veth(None)], false).links[0].uplink, fairlane_policy::Uplink::None);
         let none = policy(vec![interface("fl0", Kind::Tap { has_queues: true }, None, true)], true);
         assert_eq!((&none.links[0].uplink, none.links[0].xen), (&fairlane_policy::Uplink::None, true));
     }

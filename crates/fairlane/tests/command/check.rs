@@ -82,7 +82,7 @@ fn where_weights_are_ignored_none_is_promised() {
     }
 }
 
-/// A host with a bridge, one of whose ports is a card, and one card that is free.
+/// A host with a bridge and its port, and another interface, all of which might be containers'.
 const HOST: &str = "mount -t sysfs sysfs /sys && ip link add br0 type bridge && ip link add eth0 type veth peer name far0 && \
     ip link set eth0 master br0 up && ip link set br0 up && ip address add 10.1.0.1/24 dev br0 && \
     ip link add eth1 type veth peer name far1 && ip link set eth1 up";
@@ -146,7 +146,7 @@ fn a_policy_for_this_host_is_written_once_and_works() {
     };
     assert_eq!(outcome.code, Some(0), "{}", outcome.err);
     let written = std::fs::read_to_string(workspace.path("policy.toml")).unwrap();
-    assert!(written.contains("\nuplink = { card = \"eth"), "{written}");
+    assert!(written.contains("\n# uplink = { tap = \"fl0\" }"), "{written}");
 }
 
 #[test]
