@@ -225,6 +225,7 @@ fn worker(root: &Root) -> Pid {
 }
 
 fn purged(root: &Root) {
+    root.done("fairlane ctl set guest weight=7 && fairlane ctl save");
     root.done("dpkg --purge fairlane");
     let processes = root.run("grep --line-regexp fairlane /proc/[0-9]*/comm");
     assert_eq!(processes.status.code(), Some(1), "{processes:?}");
