@@ -7,11 +7,13 @@ mod show;
 use crate::backend::Backend;
 use crate::out::print;
 use crate::policy_file::PolicyError;
+use anyhow::Context;
 use clap::Subcommand;
 use fairlane_fleet::{Access, Fleet, Guarantee, Pace, Wanted};
 use fairlane_policy::Policy;
 use fairlane_policy::units::{format_rate, parse_duration, parse_rate};
 use host::ThisHost;
+use nix::sys::utsname::uname;
 use similar::TextDiff;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -275,8 +277,10 @@ fn names(directory: &Path) -> Result<BTreeSet<String>, PolicyError> {
 
 /// The system's host name.
 fn this_host() -> anyhow::Result<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
-    self::name(name.trim()).map_err(|wrong| anyhow::anyhow!("the host's name {wrong}; choose one with --host"))
+    // Not from a file of /proc: the service's sandbox hides it.
+    let system = uname().context("the system does not say this host's name; choose one with --host")?;
+    let name = system.nodename().to_string_lossy();
+    self::name(&name).map_err(|wrong| anyhow::anyhow!("the host's name {wrong}; choose one with --host"))
 }
 
 /// Tells what happens. If nobody listens, it happens all the same.

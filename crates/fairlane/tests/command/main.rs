@@ -8,6 +8,7 @@ mod check;
 mod confined;
 mod ctl;
 mod drop_ins;
+mod fleet;
 #[path = "../../../port/tests/frontend/mod.rs"]
 mod frontend;
 mod guests;
