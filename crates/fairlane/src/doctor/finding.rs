@@ -1,6 +1,7 @@
 //! The result of a rule: a cause, why it limits the machine, and what to change.
 
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 
 /// A cause that limits this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -87,5 +88,12 @@ impl Remedy {
         let quote = if value.contains(' ') { "'" } else { "" };
         let text = format!("sysctl -w {quote}{key}={value}{quote}");
         Remedy { text, setting: Some(Setting { key: key.to_owned(), value }) }
+    }
+
+    /// A table that is larger by a factor, within sizes worth setting; none if its size is unknown or would not grow.
+    pub(super) fn enlarge(key: &str, now: Option<u64>, factor: u64, sizes: RangeInclusive<u64>) -> Option<Remedy> {
+        let now = now?;
+        let size = now.saturating_mul(factor).clamp(*sizes.start(), *sizes.end());
+        (size > now).then(|| Remedy::set(key, size))
     }
 }

@@ -10,7 +10,9 @@ const MOST: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 pub(super) fn find(change: &Change) -> Vec<Finding> {
     let dropped = drops(change.after).saturating_sub(drops(change.before));
     let held = change.after.number("/proc/sys/net/netfilter/nf_conntrack_count").unwrap_or(0);
-    let most = change.after.number(MOST).unwrap_or(0);
+    // 0 is no limit.
+    let limit = change.after.number(MOST).filter(|most| *most > 0);
+    let most = limit.unwrap_or(0);
     let fraction = held as f64 / most.max(1) as f64;
     if dropped == 0 && (most == 0 || fraction <= 0.75) {
         return Vec::new();
@@ -28,12 +30,12 @@ pub(super) fn find(change: &Change) -> Vec<Finding> {
             "by default, the firewall keeps an entry for 120 s after a connection ends, so the table needs 120 times as many entries \
               as connections are opened per second; without a free entry the packet is dropped"
                 .to_owned(),
-        change: vec![
-            Remedy::by_hand(
-                "do not track the service's connections (a notrack rule in the raw table), if no rule needs it",
-            ),
-            Remedy::set("net.netfilter.nf_conntrack_max", most.saturating_mul(4).clamp(262_144, 1 << 24)),
-        ],
+        change: [Remedy::by_hand(
+            "do not track the service's connections (a notrack rule in the raw table), if no rule needs it",
+        )]
+        .into_iter()
+        .chain(Remedy::enlarge("net.netfilter.nf_conntrack_max", limit, 4, 262_144..=1 << 24))
+        .collect(),
     }]
 }
 

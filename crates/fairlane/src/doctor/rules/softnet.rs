@@ -22,8 +22,7 @@ pub(super) fn find(change: &Change) -> Vec<Finding> {
         |column: usize| cpus.iter().enumerate().max_by_key(|(_, counts)| counts[column]).map_or(0, |(cpu, _)| cpu);
     let double = |key: &str, least: u64| {
         let name = format!("/proc/sys/{}", key.replace('.', "/"));
-        let now = change.after.number(&name)?;
-        Some(Remedy::set(key, now.saturating_mul(2).max(least)))
+        Remedy::enlarge(key, change.after.number(&name), 2, least..=i32::MAX as u64)
     };
     let spread = Remedy::by_hand("spread receiving over processors: more queues (ethtool -L), or RPS (scaling.rst)");
     let mut findings = Vec::new();

@@ -105,6 +105,26 @@ fn ports_run_out_to_one_destination() {
 }
 
 #[test]
+fn no_table_is_made_smaller() {
+    let sets = |finding: Finding| finding.change.into_iter().filter_map(|remedy| remedy.setting).collect::<Vec<_>>();
+    let large = [
+        ("/proc/sys/net/netfilter/nf_conntrack_max", "33554432"),
+        ("/proc/sys/net/ipv4/tcp_max_tw_buckets", "2097152"),
+        ("/proc/sys/net/core/netdev_max_backlog", "2147483647"),
+    ];
+    let with = |seen: (&'static str, &'static str)| [large[0], large[1], large[2], seen];
+    let dropped = with(("/proc/net/stat/nf_conntrack", "entries drop\n0a 10\n"));
+    assert_eq!(sets(first("conntrack", &[], &dropped)), []);
+    let overflown = with((NETSTAT, "TcpExt: TCPTimeWaitOverflow\nTcpExt: 9\n"));
+    assert_eq!(sets(first("time-wait", &[], &overflown)), []);
+    let softnet = with(("/proc/net/softnet_stat", "64 0a 0\n"));
+    assert_eq!(sets(first("backlog", &[], &softnet)), []);
+    // Nor one whose size is not known.
+    assert_eq!(sets(first("conntrack", &[], &dropped[3..])), []);
+    assert_eq!(sets(first("time-wait", &[], &overflown[3..])), []);
+}
+
+#[test]
 fn full_tables_are_found() {
     let after = [
         ("/proc/sys/net/ipv4/tcp_max_tw_buckets", "1000"),
