@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../bpftrace/mod.rs"]
+mod bpftrace;
 mod browser;
 mod calls;
 mod check;

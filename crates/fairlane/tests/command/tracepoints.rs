@@ -1,8 +1,8 @@
 //! The static tracepoints: those of the reference are in the binary, and the scripts of `deploy/bpftrace` count what the backend counts.
 
+use crate::bpftrace::interrupt;
 use crate::guests::{Flood, guest, wait_for};
 use crate::workspace::Workspace;
-use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
@@ -106,10 +106,9 @@ impl Script {
 
     /// Ends it. Returns the sums of each map by key; of a histogram, the number of its entries.
     fn end(mut self) -> BTreeMap<(String, String), u64> {
-        kill(Pid::from_raw(self.process.id() as i32), Signal::SIGINT).unwrap();
         let mut sums = BTreeMap::new();
-        for line in self.lines.by_ref() {
-            let Ok(printed) = serde_json::from_str::<Value>(&line.unwrap()) else { continue };
+        for line in interrupt(&self.process, self.lines.by_ref().map(Result::unwrap)) {
+            let Ok(printed) = serde_json::from_str::<Value>(&line) else { continue };
             if printed["type"] != "map" && printed["type"] != "hist" {
                 continue;
             }

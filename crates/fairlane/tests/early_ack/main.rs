@@ -5,6 +5,8 @@
 //! makes the pause 30 s instead of 3 s.
 
 mod backend;
+#[path = "../bpftrace/mod.rs"]
+mod bpftrace;
 #[path = "../daemon/mod.rs"]
 mod daemon;
 #[path = "../../../port/tests/frontend/guest.rs"]

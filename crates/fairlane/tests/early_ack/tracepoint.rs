@@ -1,12 +1,11 @@
 //! The tracepoint of early ack says of each frame what the counters say of all.
 
 use crate::MS;
+use crate::bpftrace::interrupt;
 use crate::guest::Behavior;
 use crate::stage::Stage;
 use crate::transfer;
 use fairlane_lab::Error;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -43,8 +42,8 @@ pub(crate) fn the_tracepoint_says_what_early_ack_makes() -> Result<(), Error> {
     sender.join().unwrap().into_iter().for_each(Result::unwrap);
     stage.until("the flows to end", |stage| stage.backend.flows().is_empty());
     let early = stage.early();
-    kill(Pid::from_raw(tracer.0.id() as i32), Signal::SIGINT).unwrap();
-    let printed = lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+    let printed = interrupt(&tracer.0, lines);
+    let printed = printed.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let sums = printed.filter(|printed| printed["type"] == "map").find_map(|map| map["data"]["@"].as_object().cloned());
     let sums = sums.expect("the tracepoint fired");
     for (what, counter) in [("ack", "early_acks"), ("retransmit", "retransmissions")] {
