@@ -9,7 +9,7 @@ use fairlane_engine::snapshot::{Snapshot, TenantState};
 use fairlane_fleet::{Host, Look, OfLinks, Refusal};
 use fairlane_policy::units::format_rate;
 use fairlane_policy::{File, Files, Policy};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The smallest `min_rate` that a policy may have, in bits a second.
@@ -39,17 +39,31 @@ impl ThisHost {
         let loaded = files.and_then(|files| files.load(&Files::default()).ok());
         let tenants = loaded.into_iter().flat_map(|loaded| loaded.policy.tenants);
         let Some(own) = tenants.into_iter().find(|other| other.name == tenant) else { return vec![(None, 0)] };
-        let on_some = own.min_rate_on.into_iter().map(|(link, min_rate)| (Some(link), min_rate));
-        std::iter::once((None, own.shares.tx.min_rate)).chain(on_some).collect()
+        let on_each = own.shares.tx.min_rate;
+        if own.min_rate_on.is_empty() {
+            return vec![(None, on_each)];
+        }
+        // Setting what it has on each link would for a moment take away what it has on some, which its guests' guarantees may need.
+        let seen = self.last.as_ref().and_then(|last| tenant_of(last, tenant));
+        let is_other = seen.is_some_and(|seen| seen.min_rate != on_each);
+        let links = own.min_rate_on.keys().chain(seen.into_iter().flat_map(|seen| seen.min_rate_on.keys()));
+        let links: BTreeSet<&String> = links.collect();
+        let on_some = links.into_iter().map(|link| (Some(link.clone()), own.on(link).tx.min_rate));
+        is_other.then_some((None, on_each)).into_iter().chain(on_some).collect()
     }
 
-    fn has_one_link(&self) -> Result<bool, Refusal> {
+    /// Whether there is one link, and what a tenant has there is simply its guarantee.
+    fn has_one_link(&self, tenant: &str) -> Result<bool, Refusal> {
         let seen = match &self.last {
             Some(seen) => seen,
             None => &self.client()?.show().map_err(|error| Refusal::NoBackend(error.to_string()))?,
         };
-        Ok(seen.links.len() == 1)
+        Ok(seen.links.len() == 1 && tenant_of(seen, tenant).is_none_or(|tenant| tenant.min_rate_on.is_empty()))
     }
+}
+
+fn tenant_of<'a>(seen: &'a Snapshot, name: &str) -> Option<&'a TenantState> {
+    seen.tenants.iter().find(|tenant| tenant.name == name)
 }
 
 fn connect(control: &Path) -> Result<Client, Refusal> {
@@ -112,7 +126,7 @@ impl Host for ThisHost {
         let possible = |min_rate: u64| if min_rate < SMALLEST { 0 } else { min_rate };
         let wanted: Vec<(Option<String>, u64)> = match min_rates {
             None => self.own_guarantee(tenant),
-            Some(rates) if self.has_one_link()? => rates.values().map(|rate| (None, possible(*rate))).collect(),
+            Some(rates) if self.has_one_link(tenant)? => rates.values().map(|rate| (None, possible(*rate))).collect(),
             Some(rates) => rates.iter().map(|(link, rate)| (Some(link.clone()), possible(*rate))).collect(),
         };
         let on: BTreeMap<String, u64> =
@@ -144,5 +158,37 @@ impl Host for ThisHost {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlane_engine::Engine;
+
+    /// Of a guest that is guaranteed half of what its tenant is on its link.
+    const POLICY: &str = "[[tenant]]\nname = \"red\"\nmin_rate_on.lan = \"10Mbit/s\"\n\
+        [[vif]]\nname = \"app\"\nlink = \"lan\"\ntenant = \"red\"\nmin_rate = \"5Mbit/s\"\nsocket = \"DIR/app.sock\"\n";
+
+    #[test]
+    fn a_guarantee_on_a_link_is_back_when_the_fleets_is_taken_away() {
+        for (links, of_fleet) in [(vec!["lan"], vec![("lan", 6)]), (vec!["dmz", "lan"], vec![("dmz", 1), ("lan", 7)])] {
+            let home = tempfile::tempdir().unwrap();
+            let links: String = links.iter().map(|link| format!("[[link]]\nname = \"{link}\"\n")).collect();
+            let text = format!("control = \"DIR/control.sock\"\n{links}{POLICY}");
+            let file = home.path().join("policy.toml");
+            std::fs::write(&file, text.replace("DIR", home.path().to_str().unwrap())).unwrap();
+            let engine = Engine::start(policy_file::read(&file).unwrap()).unwrap();
+            let guaranteed = |link: &str| engine.policy().tenants[0].on(link).tx.min_rate;
+            let own = ["dmz", "lan"].map(guaranteed);
+            let mut host = ThisHost::new(home.path().join("control.sock"), file);
+            host.look();
+            let parts = of_fleet.iter().map(|(link, rate)| ((*link).to_owned(), *rate * 1_000_000)).collect();
+            host.guarantee("red", Some(&parts)).unwrap();
+            parts.iter().for_each(|(link, rate)| assert_eq!(guaranteed(link), *rate));
+            host.look();
+            host.guarantee("red", None).unwrap();
+            assert_eq!(["dmz", "lan"].map(guaranteed), own);
+        }
     }
 }
