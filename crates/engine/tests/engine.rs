@@ -163,6 +163,28 @@ fn a_newer_policy_is_applied() {
 }
 
 #[test]
+fn vifs_change_places_between_workers() {
+    let place = Place::new();
+    let without_wire = |vifs: &str| {
+        let text = place.text(vifs).replace("uplink = { wire = \"far\", delay = \"1ms\" }", "");
+        Policy::parse("policy.toml", &text).unwrap()
+    };
+    let swapped =
+        |text: &str, one: &str, other: &str| text.replace(one, "third").replace(other, one).replace("third", other);
+    let engine = Engine::start(without_wire(TWO)).unwrap();
+    let links_change = swapped(TWO, "\"near\"", "\"far\"");
+    let sockets_change = swapped(&links_change, "web.sock", "batch.sock");
+    for vifs in [&links_change, &sockets_change, TWO] {
+        assert_eq!(engine.reload(without_wire(vifs)).unwrap(), 4, "both are closed and opened");
+        assert_eq!(engine.policy(), without_wire(vifs));
+        assert_eq!(engine.snapshot().unwrap().vifs.len(), 2);
+        for socket in ["web.sock", "batch.sock"] {
+            UnixStream::connect(place.path(socket)).unwrap();
+        }
+    }
+}
+
+#[test]
 fn tenants_come_and_go_by_a_reload() {
     let place = Place::new();
     let engine = Engine::start(place.policy(TWO)).unwrap();

@@ -120,7 +120,12 @@ impl Shared {
             let worker = workers.get(&link).ok_or(Error::NoLink(link))?;
             let known = jobs.iter().position(|job| Arc::ptr_eq(&job.worker, worker));
             let known = known.unwrap_or_else(|| {
-                jobs.push(Job { worker: worker.clone(), steps: Vec::new(), opened: HashMap::new() });
+                jobs.push(Job {
+                    worker: worker.clone(),
+                    removals: Vec::new(),
+                    steps: Vec::new(),
+                    opened: HashMap::new(),
+                });
                 jobs.len() - 1
             });
             if let Change::AddVif(vif) = &change
@@ -128,13 +133,16 @@ impl Shared {
             {
                 jobs[known].opened.insert(vif.name.clone(), ports::vif(vif)?);
             }
-            jobs[known].steps.push(change);
+            match change {
+                Change::RemoveVif { .. } => jobs[known].removals.push(change),
+                change => jobs[known].steps.push(change),
+            }
         }
         let mut now = newer.clone();
         let mut failed = Vec::new();
-        for Job { worker, steps, opened } in jobs {
+        let mut have_done = |worker: &Worker, changes: Vec<Change>, opened| {
             let newer = newer.clone();
-            match worker.call(move |work| work.apply(steps, &newer, opened)) {
+            match worker.call(move |work| work.apply(changes, &newer, opened)) {
                 Ok(refused) => {
                     for Refused { change, why } in refused.into_iter().rev() {
                         now.revert(&change, policy);
@@ -143,6 +151,17 @@ impl Shared {
                 }
                 // A worker that hangs does this once it continues; a dead one ends the process.
                 Err(silent) => failed.push(silent.into()),
+            }
+        };
+        // What one worker closes, another may be about to open. One that is alone does all between two rounds.
+        let is_alone = jobs.len() == 1;
+        for Job { worker, removals, .. } in jobs.iter_mut().filter(|job| !is_alone && !job.removals.is_empty()) {
+            have_done(worker, std::mem::take(removals), HashMap::new());
+        }
+        for Job { worker, mut removals, steps, opened } in jobs {
+            removals.extend(steps);
+            if !removals.is_empty() {
+                have_done(&worker, removals, opened);
             }
         }
         for link in gone {
@@ -176,6 +195,8 @@ impl Shared {
 /// What one worker has to do.
 struct Job {
     worker: Arc<Worker>,
+    /// Vifs to close, on all workers before anything else.
+    removals: Vec<Change>,
     steps: Vec<Change>,
     /// The ports of new vifs.
     opened: HashMap<String, Box<dyn Port>>,
