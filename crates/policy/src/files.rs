@@ -88,6 +88,15 @@ pub struct Loaded {
     pub wrong_saved: bool,
 }
 
+/// A policy and the vifs of its drop-ins, or all problems.
+type Parsed = Result<(Policy, HashSet<String>), Vec<Problem>>;
+
+/// The files and lines with problems.
+fn places(parsed: &Parsed) -> HashSet<(String, usize)> {
+    let problems = parsed.as_ref().err().into_iter().flatten();
+    problems.map(|problem| (problem.file.clone(), problem.line)).collect()
+}
+
 impl From<Policy> for Loaded {
     /// A policy without files.
     fn from(policy: Policy) -> Loaded {
@@ -125,34 +134,38 @@ impl Files {
     /// # Errors
     /// The policy file is wrong, or does not fit to drop-ins that have not changed: all problems, by file and line.
     pub fn load(&self, former: &Files) -> Result<Loaded, Vec<Problem>> {
-        match self.parse() {
-            Ok(policy) => Ok(self.clone().loaded(policy, Vec::new(), false)),
-            Err(all) => {
-                // Every change of a drop-in is tried on its own, again as long as that helps one that needs another.
-                let mut files = Files::new(self.policy.clone(), former.drop_ins.clone());
-                let mut policy = files.parse().map_err(|_| all)?;
-                let mut waiting = self.changed(former);
-                let mut problems = Vec::new();
-                loop {
-                    let before = waiting.len();
-                    problems.clear();
-                    waiting.retain(|name| {
-                        let next = files.with(name, self.find(name).cloned());
-                        match next.parse() {
-                            Ok(changed) => (files, policy) = (next, changed),
-                            Err(wrong) => {
-                                problems.extend(wrong);
-                                return true;
-                            }
-                        }
-                        false
-                    });
-                    if waiting.is_empty() || waiting.len() == before {
-                        let wrong_saved = waiting.iter().any(|name| name == SAVED);
-                        return Ok(files.loaded(policy, problems, wrong_saved));
-                    }
+        let all = match self.parse() {
+            Ok(policy) => return Ok(self.clone().loaded(policy, Vec::new(), false)),
+            Err(all) => all,
+        };
+        let mut files = Files::new(self.policy.clone(), former.drop_ins.clone());
+        let mut parsed = files.parse();
+        let mut waiting = self.changed(former);
+        // The policy file may need what only a drop-in has. One that mends something is taken first: what else is wrong may be
+        // seen only then. Only if there is none, those are taken that do no harm, as others may need them.
+        let mut only_mending = true;
+        loop {
+            let before = waiting.len();
+            let mut problems = Vec::new();
+            // Every change of a drop-in is tried on its own, again as long as that helps one that needs another.
+            waiting.retain(|name| {
+                let next = files.with(name, self.find(name).cloned());
+                let (found, wrong) = (next.parse(), places(&parsed));
+                let left = places(&found);
+                let mends = left.len() < wrong.len() || wrong.is_empty() || !only_mending;
+                if mends && left.is_subset(&wrong) {
+                    (files, parsed) = (next, found);
+                    return false;
                 }
+                problems.extend(found.err().into_iter().flatten());
+                true
+            });
+            let is_stuck = waiting.len() == before;
+            if waiting.is_empty() || is_stuck && (parsed.is_ok() || !only_mending) {
+                let wrong_saved = waiting.iter().any(|name| name == SAVED);
+                return parsed.map(|policy| files.loaded(policy, problems, wrong_saved)).map_err(|_| all);
             }
+            only_mending = !is_stuck;
         }
     }
 
@@ -170,7 +183,7 @@ impl Files {
         Loaded { base, policy, of_drop_ins, left_out, files: self, problems, wrong_saved }
     }
 
-    fn parse(&self) -> Result<(Policy, HashSet<String>), Vec<Problem>> {
+    fn parse(&self) -> Parsed {
         merge(&self.all().collect::<Vec<_>>())
     }
 

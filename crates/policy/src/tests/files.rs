@@ -92,6 +92,40 @@ fn of_drop_ins_that_do_not_fit_together_the_changed_one_is_left_out() {
 }
 
 #[test]
+fn a_policy_file_that_needs_drop_ins_is_served_without_the_wrong_ones() {
+    let needs = |drop_ins: &[(&str, &str)]| {
+        let text = format!("{LAN}{}", vif("web", "tenant = \"red\"\nmin_rate = \"60Mbit/s\""));
+        Files::new(File::new("p.toml", text), files(drop_ins).drop_ins().to_vec()).load(&Files::default())
+    };
+    let red = "[[tenant]]\nname = \"red\"\nmin_rate = \"70Mbit/s\"\n";
+    let greedy = vif("a", "min_rate = \"50Mbit/s\"");
+    // Some come before the one that is needed, some after it.
+    let wrong = [("a.toml", greedy.as_str()), ("b.toml", "[[vif]"), ("r.toml", red), ("z.toml", "[[vif]]\nname = 7\n")];
+    let loaded = needs(&wrong).unwrap();
+    assert_eq!((names(&loaded), loaded.files.drop_ins().len()), (vec!["web"], 1));
+    let files: Vec<&str> = loaded.problems.iter().map(|problem| problem.file.as_str()).collect();
+    assert_eq!(files, ["p.toml", "p.d/b.toml", "p.d/z.toml", "p.d/z.toml"], "{:?}", said(&loaded.problems));
+
+    // The one that is needed may need another.
+    let red_on = format!("{red}min_rate_on.dmz = \"1Mbit/s\"\n");
+    let loaded = needs(&[("a.toml", "[[vif]"), ("b.toml", &red_on), ("c.toml", "[[link]]\nname = \"dmz\"\n")]).unwrap();
+    assert_eq!((loaded.policy.links.len(), loaded.files.drop_ins().len(), loaded.problems.len()), (2, 2, 1));
+
+    // Without links of its own, a policy file hides what is wrong with vifs.
+    let nowhere = vif("a", "link = \"lna\"");
+    let without = [("a.toml", nowhere.as_str()), ("lan.toml", LAN)];
+    let without = Files::new(File::new("p.toml", ""), self::files(&without).drop_ins().to_vec());
+    let without = without.load(&Files::default()).unwrap();
+    assert_eq!(said(&without.problems), ["p.d/a.toml:4: no link is named `lna`, did you mean `lan`?"]);
+
+    // If the needed one is wrong, nothing is right: all mistakes are said.
+    let problems = said(&needs(&[("a.toml", "[[vif]"), ("r.toml", &red.replace("70", "0"))]).unwrap_err());
+    assert!(problems.len() == 1 && problems[0].starts_with("p.d/a.toml:1: "), "syntax errors come first: {problems:?}");
+    let problems = said(&needs(&[("r.toml", &red.replace("70", "0"))]).unwrap_err());
+    assert!(problems[0].starts_with("p.d/r.toml:3: min_rate must be "), "{problems:?}");
+}
+
+#[test]
 fn a_wrong_policy_file_is_refused_with_all_problems() {
     let wrong = Files::new(File::new("p.toml", "[[link]]\n"), vec![File::new("p.d/a.toml", "[remove]\nvifs = []\n")]);
     let problems = said(&wrong.load(&Files::default()).unwrap_err());
