@@ -2,7 +2,7 @@
 
 use super::check::conflicts;
 use super::found::is_found;
-use super::parse::{LINK_KEYS, TENANT_KEYS, VIF_KEYS, link, tenant, vif};
+use super::parse::{LINK_KEYS, TENANT_KEYS, VIF_KEYS, link, take_only_link, tenant, vif};
 use super::section::Section;
 use super::{Link, Policy, SettingError, Tenant, Uplink, Vif};
 use crate::problem::{Problems, unknown_name};
@@ -66,7 +66,8 @@ impl Policy {
         match kind {
             Kind::Vif => {
                 let section = Section::new("a vif", VIF_KEYS, &table, 0..0, &mut problems);
-                let part = vif(&section, &self.links, &self.sockets, &mut problems);
+                let mut part = vif(&section, &self.sockets, &mut problems);
+                take_only_link(&mut part, &section, &self.links, &mut problems);
                 put(&mut next.vifs, part, |vif: &Vif| &vif.name, replace);
             }
             Kind::Tenant => {

@@ -116,7 +116,7 @@ pub(super) fn merge(files: &[&File]) -> Result<(Policy, HashSet<String>), Vec<Pr
     let mut links: Vec<Placed<Link>> = Vec::new();
     let mut tenants: Vec<Placed<Tenant>> = Vec::new();
     let mut vifs: Vec<Placed<Vif>> = Vec::new();
-    // Links of the policy file itself: a drop-in's link does not change what its vifs mean.
+    // Links of the policy file itself, or of the first file that has any: another drop-in's link does not change what vifs mean.
     let mut own_links = Vec::new();
     let mut head = None;
     let mut sockets = Access::default();
@@ -147,9 +147,12 @@ pub(super) fn merge(files: &[&File]) -> Result<(Policy, HashSet<String>), Vec<Pr
             own_links = links.iter().map(|link| link.part.clone()).collect();
         }
         for section in section.tables("vif", VIF_KEYS, problems) {
-            vifs.push(Placed { part: vif(&section, &own_links, &sockets, problems), file, section });
+            vifs.push(Placed { part: vif(&section, &sockets, problems), file, section });
         }
         head.get_or_insert(section);
+    }
+    for Placed { part, file, section } in &mut vifs {
+        take_only_link(part, section, &own_links, &mut problems[*file]);
     }
     // A wrong value was reported and replaced by its default, so that the rest can still be checked.
     let (links, link_places) = parts(links);
@@ -301,21 +304,26 @@ fn access(section: &Section, problems: &mut Problems) -> Access {
     }
 }
 
-/// Reads a vif. `sockets` has what its socket's access does not say.
-pub(super) fn vif(section: &Section, links: &[Link], sockets: &Access, problems: &mut Problems) -> Vif {
-    let link = match links {
-        [only] if !section.has("link") => only.name.clone(),
-        [_, _, ..] if !section.has("link") => {
-            let names = links.iter().map(|link| link.name.as_str()).filter(|name| !name.is_empty());
+/// Puts a vif that names no link on the only one.
+pub(super) fn take_only_link(vif: &mut Vif, section: &Section, links: &[Link], problems: &mut Problems) {
+    match links {
+        _ if section.has("link") => {}
+        [only] => vif.link.clone_from(&only.name),
+        // That there is none is reported once.
+        [] => {}
+        several => {
+            let names = several.iter().map(|link| link.name.as_str()).filter(|name| !name.is_empty());
             let names: Vec<_> = names.take(8).collect();
             problems.add(section.header.clone(), format!("link is missing, the links are {}", names.join(", ")));
-            String::new()
         }
-        _ => section.read("link", rules::name, problems).unwrap_or_default(),
-    };
+    }
+}
+
+/// Reads a vif. `sockets` has what its socket's access does not say.
+pub(super) fn vif(section: &Section, sockets: &Access, problems: &mut Problems) -> Vif {
     Vif {
         name: section.require("name", rules::name, problems).unwrap_or_default(),
-        link,
+        link: section.read("link", rules::name, problems).unwrap_or_default(),
         card: card(section, sockets, problems),
         queues: section.read("queues", rules::queues, problems).unwrap_or(1),
         tenant: section.read("tenant", rules::tenant, problems).flatten(),

@@ -93,7 +93,7 @@ fn a_wrong_drop_in_is_named_and_costs_nothing_else() {
     workspace.write_drop_in("wrong.toml", "[[vif]]\nname = \"wrong\"\n");
     workspace.write_drop_in("notes.txt", "no policy");
     let (socket, link) = ("policy.d/wrong.toml:1: socket is missing", "policy.d/wrong.toml:1: link is missing");
-    let said = format!("{link}, the links are near, far\n{socket}\n");
+    let said = format!("{socket}\n{link}, the links are near, far\n");
     assert_refused(&workspace.run("check policy.toml"), 2, &said);
     // A socket that cannot be made costs its vif alone.
     let homeless = mail.replace("mail", "homeless").replace("DIR/", "DIR/nowhere/");

@@ -38,6 +38,24 @@ fn drop_ins_add_in_the_order_of_their_names_and_the_saved_one_is_last() {
 }
 
 #[test]
+fn a_vif_without_a_link_is_on_the_only_one_wherever_that_is() {
+    let of = |policy: &str, drop_ins: &[(&str, &str)]| {
+        Files::new(File::new("p.toml", policy), files(drop_ins).drop_ins().to_vec()).load(&Files::default())
+    };
+    // The link is in a later file than the vifs.
+    let (web, a) = (vif("web", ""), vif("a", ""));
+    let loaded = of(&web, &[("a.toml", &a), ("lan.toml", LAN)]).unwrap();
+    let links: Vec<&str> = loaded.policy.vifs.iter().map(|vif| vif.link.as_str()).collect();
+    assert_eq!((links, said(&loaded.problems).len()), (vec!["lan", "lan"], 0));
+    // Or there is none, or several.
+    assert_eq!(said(&of(&web, &[("a.toml", &a)]).unwrap_err()), ["p.toml:1: no [[link]]: a policy needs at least one"]);
+    let two = format!("{LAN}[[link]]\nname = \"dmz\"\n");
+    let missing = |file: &str| format!("{file}:1: link is missing, the links are lan, dmz");
+    assert_eq!(said(&of(&web, &[("two.toml", &two)]).unwrap_err()), [missing("p.toml")]);
+    assert_eq!(said(&of("", &[("a.toml", &a), ("two.toml", &two)]).unwrap().problems), [missing("p.d/a.toml")]);
+}
+
+#[test]
 fn a_wrong_drop_in_is_named_and_the_rest_is_loaded() {
     let (a, b) = (vif("a", ""), vif("b", "wieght = 3"));
     let first = files(&[("a.toml", &a), ("b.toml", &b), ("c.toml", "[[vif]"), ("d.toml", "control = \"/c\"\n")]);
