@@ -203,7 +203,7 @@ fn table<'a>(name: &'a str, settings: &'a [(String, String)]) -> Result<DeTable<
     table.insert(bare("name".into()), bare(DeValue::String(name.into())));
     for (key, text) in settings {
         let (outer, inner) = key.split_once('.').map_or((key.as_str(), None), |(outer, inner)| (outer, Some(inner)));
-        let value = value(outer, text);
+        let value = value(inner.unwrap_or(outer), text);
         let place = match inner {
             None => &mut table,
             Some(_) => {
@@ -223,11 +223,16 @@ fn twice(key: &str) -> SettingError {
     SettingError::Conflicts(vec![format!("{} is given twice", key.escape_debug())])
 }
 
-/// A value as in a file, or text, which needs no quotes here. Nor do permissions, and a list of addresses needs no brackets.
+/// Keys whose values are names, which may look like numbers or flags.
+const NAMES: [&str; 7] = ["link", "tenant", "socket", "tap", "card", "xdp", "wire"];
+
+/// A value as in a file, or text, which needs no quotes here. Nor do permissions and guests of Xen, and a list of addresses needs no
+/// brackets.
 fn value<'a>(key: &str, text: &'a str) -> DeValue<'a> {
     match DeValue::parse(text).map(Spanned::into_inner) {
+        _ if NAMES.contains(&key) => DeValue::String(text.into()),
         Ok(value @ (DeValue::Boolean(_) | DeValue::Array(_) | DeValue::Table(_))) => value,
-        Ok(value @ (DeValue::Integer(_) | DeValue::Float(_))) if key != "mode" => value,
+        Ok(value @ (DeValue::Integer(_) | DeValue::Float(_))) if !["mode", "xen"].contains(&key) => value,
         _ if key == "addresses" => {
             let mut array = DeArray::new();
             text.split(',').for_each(|text| array.push(bare(DeValue::String(text.trim().into()))));

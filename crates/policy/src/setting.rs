@@ -95,9 +95,10 @@ impl Setting {
     /// # Errors
     /// The key does not exist, or does not allow this value.
     pub fn parse(key: &str, value: &str) -> Result<Setting, SettingError> {
-        // Numbers and flags are in TOML syntax. Anything else is text, which the command line passes without quotes.
+        // Numbers and flags are in TOML syntax. Anything else is text, which the command line passes without quotes, and so is a
+        // name that looks like a number.
         let value = match DeValue::parse(value).map(|value| value.into_inner()) {
-            Ok(value @ (DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_))) => value,
+            Ok(value @ (DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_))) if key != "tenant" => value,
             _ => DeValue::String(value.into()),
         };
         let setting = match key {

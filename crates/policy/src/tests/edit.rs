@@ -37,6 +37,27 @@ fn values_need_no_quotes() {
 }
 
 #[test]
+fn names_may_look_like_numbers() {
+    let mut policy = parse(LAN);
+    policy.add(Kind::Link, "12", &settings("uplink.tap=7"), false).unwrap();
+    policy.add(Kind::Link, "true", &settings("uplink.wire=1e3"), false).unwrap_err();
+    policy.add(Kind::Link, "1e3", &[], false).unwrap();
+    policy.add(Kind::Link, "true", &settings("uplink.wire=1e3"), false).unwrap();
+    policy.add(Kind::Tenant, "0x7", &settings("min_rate_on.12=5Mbit/s"), false).unwrap();
+    policy.add(Kind::Tenant, "8.5", &[], false).unwrap();
+    policy.add(Kind::Vif, "9", &settings("link=12 tenant=0x7 socket=9"), false).unwrap();
+    policy.add(Kind::Vif, "10", &settings("link=true xen=12"), false).unwrap();
+    policy.apply("9", Setting::parse("tenant", "8.5").unwrap()).unwrap();
+    policy.apply("8.5", Setting::parse("min_rate_on.1e3", "2Mbit/s").unwrap()).unwrap();
+    assert_eq!((policy.vifs[0].link.as_str(), policy.vifs[0].tenant.as_deref()), ("12", Some("8.5")));
+    assert_eq!(policy.vifs[1].card, Card::Xen { guest: "12".to_owned(), device: 0 });
+    // As names in quotes in what is saved.
+    let files = Files::new(File::new("p", LAN), vec![File::new("saved.toml", policy.saved(&parse(LAN)))]);
+    let loaded = files.load(&Files::default()).unwrap();
+    assert_eq!((loaded.problems, loaded.policy), (vec![], policy));
+}
+
+#[test]
 fn what_is_wrong_is_said_and_changes_nothing() {
     for (kind, name, keys, sentence) in [
         (Kind::Vif, "web", "weight=0", "socket is missing; weight must be 1 to 10000, not 0"),
