@@ -70,9 +70,10 @@ pub(crate) fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
         // Hidden, so it is no drop-in if it is left behind. Removed unless it is renamed.
-        let mut file =
-            tempfile::Builder::new().prefix(".").permissions(Permissions::from_mode(0o644)).tempfile_in(directory)?;
+        let mut file = tempfile::Builder::new().prefix(".").tempfile_in(directory)?;
         file.write_all(text.as_bytes())?;
+        // The backend reads it as another user, whatever the umask of who writes it.
+        file.as_file().set_permissions(Permissions::from_mode(0o644))?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)?;
         Directory::open(directory)?.sync_all()

@@ -6,7 +6,8 @@ use crate::policy_file;
 use anyhow::Context;
 use fairlane_engine::control::Client;
 use nix::fcntl::{Flock, FlockArg};
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Writes the file. Returns its path.
@@ -17,7 +18,11 @@ pub(crate) fn save(client: &mut Client) -> anyhow::Result<PathBuf> {
     let file = client.save()?.file;
     let directory = file.parent().unwrap_or(Path::new("/"));
     let said = || format!("cannot write {}; what was there before is unchanged", file.display());
-    std::fs::create_dir_all(directory).with_context(said)?;
+    if !directory.is_dir() {
+        std::fs::create_dir_all(directory).with_context(said)?;
+        // The backend reads it as another user, whatever the umask of who calls this.
+        std::fs::set_permissions(directory, Permissions::from_mode(0o755)).with_context(said)?;
+    }
     // Of two that save at once, the later has the newer state.
     let opened = File::open(directory).with_context(said)?;
     let _turn = Flock::lock(opened, FlockArg::LockExclusive).map_err(|(_, error)| error).with_context(said)?;

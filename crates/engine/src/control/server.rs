@@ -139,10 +139,11 @@ fn clear(path: &Path) -> Result<(), Error> {
 /// before it listens.
 fn listen_for(path: &Path, access: Access) -> io::Result<UnixListener> {
     let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    fchmod(&fd, Mode::from_bits_truncate(access.mode.unwrap_or(0o600)))?;
+    let mode = access.mode.unwrap_or(0o600);
+    fchmod(&fd, Mode::from_bits_truncate(mode))?;
     bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
-    // Its mode is set already.
-    Access { mode: None, ..access }.apply(path)?;
+    // The umask may have taken some of its mode away.
+    Access { mode: Some(mode), ..access }.apply(path)?;
     listen(&fd, Backlog::new(CONNECTIONS as i32)?)?;
     Ok(UnixListener::from(fd))
 }

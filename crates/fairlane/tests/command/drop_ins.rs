@@ -182,6 +182,32 @@ fn a_drop_in_that_cannot_be_read_keeps_its_former_state() {
 }
 
 #[test]
+fn modes_do_not_depend_on_the_umask() {
+    for umask in ["umask 0", "umask 077"] {
+        let workspace = Workspace::new();
+        let observe = "observe = { socket = \"DIR/look.sock\", mode = \"0666\" }\n";
+        workspace.write("policy.toml", &format!("{observe}{POLICY}mode = \"0660\"\n"));
+        let _backend = workspace.up_after(umask);
+        let fairlane = env!("CARGO_BIN_EXE_fairlane");
+        for arguments in ["init made.toml", "ctl --control control.sock save"] {
+            let done = workspace.run_program("sh", &["-c", &format!("{umask}; exec {fairlane} {arguments}")]);
+            assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{arguments}");
+        }
+        for (name, mode) in [
+            ("control.sock", 0o600),
+            ("look.sock", 0o666),
+            ("web.sock", 0o660),
+            ("made.toml", 0o644),
+            ("policy.d", 0o755),
+            ("policy.d/saved.toml", 0o644),
+        ] {
+            let found = workspace.path(name).metadata().unwrap().permissions().mode();
+            assert_eq!(found & 0o777, mode, "{name} after {umask}");
+        }
+    }
+}
+
+#[test]
 fn a_full_disk_leaves_the_saved_file_whole() {
     let test = std::thread::spawn(|| {
         if let Err(error) = unshare(CloneFlags::CLONE_NEWNS) {

@@ -156,8 +156,13 @@ impl Workspace {
 
     /// The same, with a limit on open file descriptors.
     pub(crate) fn up_with_descriptors(&self, most: u32) -> Backend {
+        self.up_after(&format!("ulimit -n {most}"))
+    }
+
+    /// The same, in a shell that has run a command.
+    pub(crate) fn up_after(&self, command: &str) -> Backend {
+        let script = format!("{command}; exec {} up policy.toml", env!("CARGO_BIN_EXE_fairlane"));
         let mut command = Command::new("sh");
-        let script = format!("ulimit -n {most}; exec {} up policy.toml", env!("CARGO_BIN_EXE_fairlane"));
         command.args(["-c", &script]).env_remove("RUST_LOG").current_dir(self.0.path()).stdin(Stdio::null());
         self.started(command)
     }
