@@ -103,7 +103,7 @@ impl Shared {
         let count = changes.len();
         let mut workers = self.of_links().clone();
         let mut jobs: Vec<Job> = Vec::new();
-        let mut gone = Vec::new();
+        let (mut now, mut failed, mut gone) = (newer.clone(), Vec::new(), Vec::new());
         for change in changes {
             match &change {
                 Change::AddLink(link) => {
@@ -131,15 +131,22 @@ impl Shared {
             if let Change::AddVif(vif) = &change
                 && !policy.vifs.iter().any(|old| old.card.shares_place_with(&vif.card))
             {
-                jobs[known].opened.insert(vif.name.clone(), ports::vif(vif)?);
+                match ports::vif(vif) {
+                    Ok(port) => drop(jobs[known].opened.insert(vif.name.clone(), port)),
+                    Err(why) if policy.vifs.iter().any(|old| old.name == vif.name) => return Err(why),
+                    // One that is new costs only itself.
+                    Err(why) => {
+                        now.revert(&change, policy);
+                        failed.push(why);
+                        continue;
+                    }
+                }
             }
             match change {
                 Change::RemoveVif { .. } => jobs[known].removals.push(change),
                 change => jobs[known].steps.push(change),
             }
         }
-        let mut now = newer.clone();
-        let mut failed = Vec::new();
         let mut have_done = |worker: &Worker, changes: Vec<Change>, opened| {
             let newer = newer.clone();
             match worker.call(move |work| work.apply(changes, &newer, opened)) {

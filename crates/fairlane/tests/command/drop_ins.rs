@@ -165,6 +165,19 @@ fn a_save_loses_nothing_that_is_not_served() {
 }
 
 #[test]
+fn a_vif_that_cannot_be_opened_keeps_no_other_from_being_served() {
+    let workspace = Workspace::with_policy();
+    let vif_of =
+        |name: &str, at: &str| format!("[[vif]]\nname = \"{name}\"\nlink = \"near\"\nsocket = \"DIR/{at}.sock\"\n");
+    workspace.write_drop_in("home.toml", &vif_of("home", "away/home"));
+    let _backend = workspace.up();
+    workspace.write_drop_in("mail.toml", &vif_of("mail", "mail"));
+    let done = workspace.ctl("reload DIR/policy.toml");
+    assert!(done.code == Some(1) && done.err.contains("away/home.sock"), "{:?}", done.err);
+    assert_eq!(vifs(&workspace), [vif("web", 30, false), vif("mail", 100, false)]);
+}
+
+#[test]
 fn a_drop_in_that_cannot_be_read_keeps_its_former_state() {
     let workspace = Workspace::with_policy();
     workspace.write_drop_in("mail.toml", "[[vif]]\nname = \"mail\"\nlink = \"near\"\nsocket = \"DIR/mail.sock\"\n");
