@@ -303,6 +303,13 @@ fn descriptors_that_are_no_notifiers() {
     rejected("it must be an eventfd or a pipe", |frontend| {
         frontend.send_longs(SET_VRING_CALL, &[0], &[tempfile::tempfile().unwrap().as_raw_fd()]);
     });
+    let (read, write) = std::io::pipe().unwrap();
+    rejected("SET_VRING_KICK for ring 1 with a pipe that is open for writing", |frontend| {
+        frontend.send_longs(SET_VRING_KICK, &[1], &[write.as_raw_fd()]);
+    });
+    rejected("for ring 0 with a pipe that is open for reading", |frontend| {
+        frontend.send_longs(SET_VRING_CALL, &[0], &[read.as_raw_fd()]);
+    });
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::message::Message;
 use super::queues::{self, Queues, Setting};
 use super::rejection::Rejection;
 use crate::Withheld;
-use crate::notifier::Notifier;
+use crate::notifier::{Notifier, Way};
 use crate::poller::{Interest, Watcher};
 use crate::virtqueue::{DirtyLog, GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Region, Violation};
 use fairlane_core::ack::Ring;
@@ -327,7 +327,7 @@ impl Session {
     fn set_log(&mut self, mut message: Message) -> Result<(), Rejection> {
         let file = message.files.drain(..).next().ok_or(Rejection::NoDescriptor(message.request))?;
         if message.request == Request::SET_LOG_FD {
-            self.log_call = Some(Notifier::new("SET_LOG_FD", file)?);
+            self.log_call = Some(Notifier::new("SET_LOG_FD", Way::Out, file)?);
             return Ok(());
         }
         self.stop_all();
@@ -425,7 +425,8 @@ impl Session {
             return Ok((index, None));
         }
         let file = file.ok_or(Rejection::NoRingDescriptor { request: message.request, index })?;
-        Ok((index, Some(Notifier::new(&format!("{:?} for ring {index}", message.request), file)?)))
+        let way = if message.request == Request::SET_VRING_KICK { Way::In } else { Way::Out };
+        Ok((index, Some(Notifier::new(&format!("{:?} for ring {index}", message.request), way, file)?)))
     }
 
     /// Starts every queue that is fully configured and does not run.
