@@ -152,14 +152,17 @@ fn checksum_place(head: &[u8]) -> Option<(u16, u16)> {
     Some(((frame.header_len() + upper.offset) as u16, offset))
 }
 
-/// The flags of a received packet's first slot, if netif can express the state of its checksum.
+/// The flags of a received packet's first slot, if netif can express the state of its checksum and the guest can complete
+/// it: Linux's netfront looks for a blank checksum behind an Ethernet header without tags only (`skb_checksum_setup`), and
+/// drops a packet where it finds none.
 #[inline]
 pub(super) fn rx_flags(offload: Offload, head: &[u8]) -> Option<u16> {
     match offload.checksum {
         Checksum::Present => Some(0),
         Checksum::Valid => Some(RX_VALIDATED),
         Checksum::Partial { start, offset } => {
-            (checksum_place(head) == Some((start, offset))).then_some(RX_BLANK | RX_VALIDATED)
+            let tagged = matches!(head.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
+            (!tagged && checksum_place(head) == Some((start, offset))).then_some(RX_BLANK | RX_VALIDATED)
         }
     }
 }

@@ -161,6 +161,35 @@ fn a_guest_without_offloads_gets_complete_frames() {
     assert!(matches!(never, Some(Refusal::Never(_))), "it has no feature-sg");
 }
 
+/// A guest finds no blank checksum behind a VLAN tag, however much it can do.
+#[test]
+fn tagged_frames_arrive_with_complete_checksums() {
+    let (mut one, mut two, mut first, mut second) = guests();
+    two.post_buffers(64);
+    for tags in [&[0x81, 0x00, 0, 5][..], &[0x88, 0xa8, 0, 9, 0x81, 0x00, 0, 5]] {
+        let tagged = |payload| {
+            let mut frame = tcp_frame(payload);
+            frame.splice(12..12, tags.iter().copied());
+            frame
+        };
+        let payload = 54 + tags.len();
+        let large = tagged(5000);
+        one.transmit(&tagged(100), 4096, 0, BLANK, None);
+        one.transmit(&large, 4000, 10, BLANK, Some((1000, 1)));
+        assert_eq!(first.pass(&mut second), Put { accepted: 2, refusal: None });
+        let received = two.receive();
+        assert_eq!(
+            received.iter().map(|(bytes, ..)| bytes.len() - payload).collect::<Vec<_>>(),
+            [100, 1000, 1000, 1000, 1000, 1000]
+        );
+        for (bytes, flags, gso) in &received {
+            assert_eq!((*flags, *gso, checksum::verify(bytes)), (0, None, Ok(true)));
+        }
+        let whole: Vec<u8> = received[1..].iter().flat_map(|(bytes, ..)| bytes[payload..].to_vec()).collect();
+        assert_eq!(whole, large[payload..]);
+    }
+}
+
 #[test]
 fn a_full_ring_reports_when_there_is_room() {
     let machine = Arc::new(Machine::default());
