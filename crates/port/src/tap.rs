@@ -40,6 +40,9 @@ const SEGMENTS: usize = 32;
 /// too: each read is a system call, and a busy worker would make one every round.
 const PAUSE: Nanos = Nanos::from_micros(4);
 
+/// As much as tells whether a frame waits.
+const ONE: Budget = Budget { bytes: 1, frames: 1 };
+
 /// How long to wait after the system had no room.
 const RETRY: Nanos = Nanos::from_micros(100);
 
@@ -154,8 +157,9 @@ impl Tap {
         self.refused
     }
 
-    /// Reads until `wanted` frames wait or all queues are empty, from each in turn.
-    fn fill(&mut self, wanted: usize, now: Nanos) {
+    /// Reads until as many frames wait as the budget allows to offer, or all queues are empty, from each in turn. More
+    /// would be lost with the process: those that wait in the kernel's queues are the next one's.
+    fn fill(&mut self, budget: Budget, now: Nanos) {
         if std::mem::take(&mut self.slept) {
             // If something else woke the worker: the poller would have reported a frame.
             let pause = self.pause();
@@ -163,10 +167,16 @@ impl Tap {
                 queue.next_read = now + pause;
             }
         }
-        let missing = wanted.min(BURST).saturating_sub(self.count);
+        let missing = BURST.min(budget.frames as usize).saturating_sub(self.count);
+        let waiting = (0..self.count).map(|index| self.frames[(self.first + index) % BURST].len as u64);
+        let mut bytes = budget.bytes.saturating_sub(waiting.sum());
+        if bytes == 0 {
+            return;
+        }
         let (queues, turn) = (self.queues.len(), self.turn);
         let all = turns::ALL >> (turns::MOST - queues);
-        self.turn = turns::read(queues, all, turn, missing, |queue, most| self.read_queue(queue, most, now));
+        self.turn =
+            turns::read(queues, all, turn, missing, |queue, most| self.read_queue(queue, most, &mut bytes, now));
     }
 
     /// How long a queue is not read in which nothing arrived.
@@ -179,10 +189,11 @@ impl Tap {
         &self.device.queues()[0]
     }
 
-    /// Reads at most `most` frames of a queue. Returns how many: fewer if it has no more.
-    fn read_queue(&mut self, number: usize, most: usize, now: Nanos) -> usize {
+    /// Reads at most `most` frames of a queue, until `bytes`, which it counts down, are reached. Returns how many: fewer
+    /// if the queue has no more. None once the bytes are reached.
+    fn read_queue(&mut self, number: usize, most: usize, bytes: &mut u64, now: Nanos) -> Option<usize> {
         let mut count = 0;
-        while count < most {
+        while count < most && *bytes > 0 {
             let pause = self.pause();
             let queue = &mut self.queues[number];
             if now < queue.next_read || self.status != Status::Up {
@@ -195,6 +206,7 @@ impl Tap {
                     queue.idle = false;
                     match waiting(&buffer[..read]) {
                         Ok(frame) => {
+                            *bytes = bytes.saturating_sub(frame.len as u64);
                             self.frames[place] = frame;
                             self.count += 1;
                             count += 1;
@@ -214,7 +226,7 @@ impl Tap {
                 }
             }
         }
-        count
+        (*bytes > 0).then_some(count)
     }
 
     /// Writes a frame directly from its sender's memory.
@@ -263,8 +275,7 @@ fn waiting(read: &[u8]) -> Result<Waiting, packet::Error> {
 
 impl Source for Tap {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
-        let wanted = BURST.min(budget.frames as usize);
-        self.fill(wanted, now);
+        self.fill(budget, now);
         let mut filler = burst.fill();
         let frame = |index| {
             let place = (self.first + index) % BURST;
@@ -282,7 +293,7 @@ impl Source for Tap {
     }
 
     fn waiting(&mut self, now: Nanos) -> bool {
-        self.fill(1, now);
+        self.fill(ONE, now);
         self.count > 0
     }
 }
@@ -331,7 +342,7 @@ impl Control for Tap {
         // nothing was reported since, it need not be read again.
         if wanted.frames && self.queues.iter().any(|queue| !queue.drained) {
             self.queues.iter_mut().filter(|queue| !queue.drained).for_each(|queue| queue.next_read = Nanos(0));
-            self.fill(1, Nanos(0));
+            self.fill(ONE, Nanos(0));
         }
         self.slept = true;
         wanted.frames && self.count > 0

@@ -18,24 +18,28 @@ const SHARE: usize = 8;
 
 /// Reads from queues in turn, at most [`MOST`], beginning with `turn`, until there are `missing` frames or none has more: those of
 /// them that may have frames, a bit for each. Returns whose turn is next. `read` gets a queue and a number of frames, and returns how
-/// many it read: fewer if the queue has no more.
+/// many it read: fewer if the queue has no more, and none to end before there are as many.
 #[inline]
 pub(crate) fn read(
     queues: usize,
     mut may_have_more: u32,
     mut turn: usize,
     mut missing: usize,
-    mut read: impl FnMut(usize, usize) -> usize,
+    mut read: impl FnMut(usize, usize) -> Option<usize>,
 ) -> usize {
     while missing > 0 && may_have_more != 0 {
         let ahead = may_have_more >> turn;
         turn =
             if ahead != 0 { turn + ahead.trailing_zeros() as usize } else { may_have_more.trailing_zeros() as usize };
         let most = if may_have_more.is_power_of_two() { missing } else { missing.min(SHARE) };
-        let count = read(turn, most);
-        missing -= count;
-        if count < most {
-            may_have_more &= !(1 << turn);
+        match read(turn, most) {
+            None => missing = 0,
+            Some(count) => {
+                missing -= count;
+                if count < most {
+                    may_have_more &= !(1 << turn);
+                }
+            }
         }
         turn = if turn + 1 < queues { turn + 1 } else { 0 };
     }
@@ -51,7 +55,7 @@ mod tests {
         let mut asked = Vec::new();
         let next = read(5, 1 << 3, 4, 32, |queue, most| {
             asked.push((queue, most));
-            most
+            Some(most)
         });
         assert_eq!((next, asked), (4, vec![(3, 32)]));
     }
@@ -67,7 +71,7 @@ mod tests {
                 let count = waiting[queue].min(most);
                 waiting[queue] -= count;
                 order.extend(std::iter::repeat_n(queue, count));
-                count
+                Some(count)
             });
             (next, order)
         };
@@ -81,5 +85,16 @@ mod tests {
         assert_eq!(take(next, 200).1, [1; 79]);
         // An empty queue is asked once each time.
         assert_eq!((asked[0], asked[3]), (3, 3));
+    }
+
+    /// A queue whose frame was the last one loses its turn, and no other does.
+    #[test]
+    fn a_reader_that_ends_leaves_the_next_queue_its_turn() {
+        let mut asked = Vec::new();
+        let next = read(5, ALL >> (MOST - 5), 1, 32, |queue, _| {
+            asked.push(queue);
+            (queue < 3).then_some(0)
+        });
+        assert_eq!((next, asked), (4, vec![1, 2, 3]));
     }
 }

@@ -68,7 +68,7 @@ impl Queues {
         let missing = wanted.min(BURST).saturating_sub(self.count);
         if missing > 0 {
             let arrived = self.arrived();
-            self.turn = turns::read(QUEUES, arrived, self.turn, missing, |queue, most| self.read(queue, most));
+            self.turn = turns::read(QUEUES, arrived, self.turn, missing, |queue, most| Some(self.read(queue, most)));
         }
         self.count
     }

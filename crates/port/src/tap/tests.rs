@@ -92,6 +92,36 @@ fn a_flood_for_one_guest_leaves_room_for_others() {
     });
 }
 
+/// What is read belongs to this process alone; the rest can be left to its successor.
+#[test]
+fn no_more_is_read_than_may_be_offered() {
+    in_namespace(|| {
+        let mut tap = tap();
+        ip("neigh add 10.9.0.3 lladdr 02:00:00:00:00:03 dev fl0");
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        for _ in 0..100 {
+            socket.send_to(&[7; 60], "10.9.0.2:9").unwrap();
+        }
+        socket.send_to(&[8; 60], "10.9.0.3:9").unwrap();
+        let (mut burst, mut now, mut destinations) = (Burst::new(), Nanos(0), Vec::new());
+        for budget in [(1, 32), (u64::MAX, 1), (1000, 32), (u64::MAX, 3), (0, 32), (1, 0)].repeat(20) {
+            let budget = Budget { bytes: budget.0, frames: budget.1 };
+            assert!(tap.waiting(now));
+            let batch = tap.offer(&mut burst, budget, now);
+            destinations.extend((0..batch.len()).map(|frame| batch.head(frame)[5]));
+            let (frames, nothing) = (batch.len(), budget.bytes == 0 || budget.frames == 0);
+            assert_eq!(tap.count, if nothing { 1 } else { frames }, "{budget:?}");
+            tap.consume(frames);
+            now += PAUSE;
+            if destinations.len() > 80 {
+                break;
+            }
+        }
+        let first = destinations.iter().position(|destination| *destination == 3);
+        assert!(first.is_some_and(|first| first < 40), "each queue has its turn: {destinations:?}");
+    });
+}
+
 #[test]
 fn an_interface_with_one_queue_is_a_tap_too() {
     in_namespace(|| {
