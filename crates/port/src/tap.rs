@@ -310,7 +310,8 @@ impl Sink for Tap {
                         self.retry = now + RETRY;
                         Refusal::Full
                     }
-                    Some(libc::EINVAL) => Refusal::Never(DropReason::Malformed),
+                    // EFAULT: the sender truncated the file of its memory meanwhile.
+                    Some(libc::EINVAL | libc::EFAULT) => Refusal::Never(DropReason::Malformed),
                     Some(libc::EMSGSIZE) => Refusal::Never(DropReason::TooLarge),
                     // EIO: the interface is down. EBADFD: it is gone.
                     _ => Refusal::Never(DropReason::ReceiverDown),

@@ -1,6 +1,7 @@
 //! Tests with a real tap.
 
 use super::*;
+use crate::map::Map;
 use crate::testing::{ALL, datagram, in_namespace, ip, put, tcp_passes};
 use fairlane_core::packet::Checksum;
 use fairlane_core::time::SECOND;
@@ -161,6 +162,35 @@ fn a_body_of_many_segments_is_one_frame() {
             assert_eq!(socket.recv(&mut received).unwrap(), payload.len());
             assert_eq!(received[..payload.len()], payload);
         }
+    });
+}
+
+/// Its sender truncated the file that the frame is in: the kernel cannot read it.
+#[test]
+fn a_torn_frame_is_its_senders_and_the_tap_goes_on() {
+    in_namespace(|| {
+        let mut tap = tap();
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        let (frame, offload) = datagram(socket.local_addr().unwrap().port(), &[7; 1000]);
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        let memory = Map::of(&file, 4096).unwrap();
+        let mut burst = Burst::new();
+        let mut filler = burst.fill();
+        // SAFETY: the mapping outlasts the batch, and `frame` too.
+        unsafe {
+            assert!(filler.segment(frame.as_ptr(), 600));
+            assert!(filler.segment(memory.start(), 442));
+        }
+        filler.gathered(0, 1042);
+        filler.settle::<0, ()>(0, |_, _, _| Ok(offload)).unwrap();
+        let batch = filler.done();
+        file.set_len(0).unwrap();
+        let torn = tap.put(&batch, 0..1, Nanos(0));
+        assert_eq!(torn, Put { accepted: 0, refusal: Some(Refusal::Never(DropReason::Malformed)) });
+        assert_eq!(tap.status(), Status::Up);
+        assert_eq!(put(&mut tap, &frame, offload).accepted, 1);
+        assert_eq!(socket.recv(&mut [0; 2000]).unwrap(), 1000);
     });
 }
 
