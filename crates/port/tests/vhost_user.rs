@@ -428,6 +428,33 @@ fn memory_regions_are_added_and_removed() {
     assert_eq!(backend.take().len(), 1, "the rings survive the removal of another region");
 }
 
+/// Memory is plugged in region by region while the rings are configured, and each part of a ring is in another one.
+#[test]
+fn a_ring_in_several_regions_runs_once_all_are_there() {
+    let cuts = [0, 0x8000, 0xc000, 0x10000, 0x18000, 0x1c000, MEMORY];
+    let regions: Vec<(u64, u64)> = cuts.windows(2).map(|ends| (ends[0], ends[1] - ends[0])).collect();
+    for last in 0..regions.len() {
+        let (_dir, path) = place();
+        let mut backend = Backend::listen(&path, 1);
+        let mut frontend = Frontend::connect(&path, 8);
+        frontend.send_longs(SET_OWNER, &[], &[]);
+        frontend.send_longs(SET_FEATURES, &[RICH], &[]);
+        (0..2).for_each(|queue| frontend.set_up_ring(queue));
+        let plug = |frontend: &Frontend, (at, len): (u64, u64)| {
+            frontend.send_longs(ADD_MEM_REG, &[0, GUEST + at, len, USER + at, at], &[frontend.memory.as_raw_fd()]);
+        };
+        regions.iter().enumerate().filter(|(at, _)| *at != last).for_each(|(_, region)| plug(&frontend, *region));
+        backend.settle();
+        plug(&frontend, regions[last]);
+        backend.until_up();
+        frontend.transmit(0, NO_HEADER, &frame(1, 200));
+        assert_eq!(backend.take(), [(frame(1, 200), Offload::default())]);
+        frontend.post_buffer(0, 4096);
+        assert_eq!(backend.put(&frame(2, 300), Offload::default()).accepted, 1);
+        assert_eq!(frontend.completed(0).len(), 1);
+    }
+}
+
 #[test]
 fn two_queue_pairs_carry_frames() {
     let (_dir, path) = place();

@@ -445,9 +445,10 @@ impl Session {
         let vring = &self.vrings[index];
         let [descriptors, available, used] = vring.addresses?;
         let ready = vring.kicked && vring.size > 0 && (vring.enabled || !features.protocol());
-        // Memory is added and removed while rings are configured (hot-plug); the region of this ring may not be mapped
-        // yet.
-        if !ready || self.queues.runs(index) || self.memory.user(used, 1).is_none() {
+        // Memory is added and removed while rings are configured (hot-plug); the region of one of this ring's parts may not
+        // be mapped yet.
+        let is_missing = |part| self.memory.user(part, 1).is_none();
+        if !ready || self.queues.runs(index) || [descriptors, available, used].into_iter().any(is_missing) {
             return None;
         }
         if (features.log_all() || vring.log.is_some()) && self.log.is_none() {
