@@ -5,7 +5,7 @@ mod frontend;
 use fairlane_core::packet::{Offload, checksum};
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
-use fairlane_port::{Control, Refusal, Room, Sink, Source, Status, Wanted};
+use fairlane_port::{Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use frontend::*;
 use proptest::prelude::*;
 use std::os::fd::AsRawFd;
@@ -153,6 +153,52 @@ fn a_guest_without_offloads_gets_all_segments_or_none() {
     let never = backend.put(&tcp_frame(9000), tcp_offload(Some(1000))).refusal;
     assert_eq!(never, Some(Refusal::Never(DropReason::TooLarge)));
     assert_eq!(backend.port.status(), Status::Up);
+}
+
+#[test]
+fn a_frame_that_never_fits_is_refused() {
+    let too_large = Some(Refusal::Never(DropReason::TooLarge));
+    let (_dir, _, mut backend, mut frontend) = connected(PACKED, 4);
+    (0..4).for_each(|index| frontend.post_buffer(index, 1000));
+    assert_eq!(backend.put(&frame(0, 5000), Offload::default()).refusal, too_large, "larger than the whole ring");
+    let (_dir, _, mut backend, mut frontend) = connected(PLAIN | F_PACKED, 4);
+    (0..4).for_each(|index| frontend.post_buffer(index, 1000));
+    assert_eq!(backend.put(&frame(0, 1500), Offload::default()).refusal, too_large, "buffers are not mergeable");
+    assert_eq!(backend.put(&frame(0, 988), Offload::default()).refusal, None);
+    // Two chains of two descriptors are the whole ring.
+    let (_dir, _, mut backend, mut frontend) = connected(PACKED, 4);
+    for first in [0, 2] {
+        let at = BUFFERS + (1 << 20) + u64::from(first) * 0x2000;
+        frontend.descriptor(0, first, at, 500, WRITE | NEXT, first + 1);
+        frontend.descriptor(0, first + 1, at + 500, 500, WRITE, 0);
+        assert_eq!(backend.put(&frame(0, 1989), Offload::default()).refusal, Some(Refusal::Full));
+        frontend.push(0, first);
+    }
+    assert_eq!(backend.put(&frame(0, 1989), Offload::default()).refusal, too_large, "larger than two chains");
+    assert_eq!(backend.put(&frame(0, 1988), Offload::default()).refusal, None);
+    assert_eq!(frontend.completed(0), [(0, 1000), (2, 1000)]);
+}
+
+/// Tables of 400 tiny buffers: no frame is spread over more than 1,024, nor are the segments that it is cut into.
+#[test]
+fn a_frame_in_too_many_buffers_is_refused() {
+    const PIECES: u16 = 400;
+    let (_dir, _, mut backend, mut frontend) = connected(PLAIN | F_INDIRECT | F_MRG_RXBUF | F_PACKED, SIZE);
+    let piece = |at: u16| {
+        let len = if at == PIECES - 1 { 4096 } else { 1 };
+        descriptor(GUEST + BUFFERS + (1 << 20) + u64::from(at), len, 0, WRITE)
+    };
+    let table: Vec<u8> = (0..PIECES).flat_map(piece).collect();
+    frontend.write(BUFFERS, &table);
+    for index in 0..SIZE {
+        frontend.descriptor(0, index, BUFFERS, table.len() as u32, INDIRECT, 0);
+        frontend.push(0, index);
+    }
+    let refused = backend.put(&tcp_frame(5000), tcp_offload(Some(1000)));
+    assert_eq!(refused, Put { accepted: 0, refusal: Some(Refusal::Never(DropReason::TooLarge)) });
+    assert_eq!(backend.put(&tcp_frame(2000), tcp_offload(Some(1000))), Put { accepted: 1, refusal: None });
+    assert_eq!(backend.port.status(), Status::Up);
+    assert_eq!(frontend.completed(0), [(0, 1066), (1, 1066)], "the first frame used nothing up");
 }
 
 #[test]

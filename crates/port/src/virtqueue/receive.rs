@@ -179,7 +179,7 @@ impl<F: Format> Receive<F> {
         loop {
             if self.ring.available(skip)? == 0 {
                 self.short = skip;
-                return Ok(Err(Refusal::Full));
+                return Ok(Err(if skip == self.ring.size() { TOO_LARGE } else { Refusal::Full }));
             }
             let mut here: u32 = 0;
             let chain = self.ring.walk(skip, Direction::Write, memory, |start, len| {
