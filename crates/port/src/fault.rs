@@ -1,10 +1,11 @@
-//! A port that injects faults: it drops, duplicates, corrupts, delays and stalls with given probabilities, in each
-//! direction. What it does to a frame depends on its seed and the frames before, so that a failure can be replayed.
+//! A port that injects faults: it drops, duplicates, corrupts, withdraws, delays and stalls with given probabilities, in
+//! each direction. What it does to a frame depends on its seed and the frames before, so that a failure can be replayed.
 //!
 //! Frames are copied on their way through: this is for tests, not for speed.
 
+use crate::burst::{End, Place, Remote};
 use crate::random::Random;
-use crate::{BURST, Batch, Burst, Port, Put, Refusal, Room, Sink, Source, Wanted, Wrapper};
+use crate::{BURST, Batch, Burst, HEAD, Port, Put, Refusal, Room, Sink, Source, Wanted, Wrapper};
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Budget;
@@ -31,6 +32,9 @@ pub struct Faults {
     pub duplicate: f64,
     /// One bit of one byte is flipped.
     pub corrupt: f64,
+    /// What follows the frame's [`HEAD`] can no longer be read once the frame is shown, as if its sender had revoked its
+    /// grants meanwhile.
+    pub withdraw: f64,
     /// The frame is held back until some later frames have passed.
     pub reorder: f64,
     /// The most frames that pass one held back; 0 disables reordering.
@@ -52,6 +56,8 @@ pub struct Done {
     pub duplicated: u64,
     /// Frames with a flipped bit.
     pub corrupted: u64,
+    /// Frames whose body was withdrawn.
+    pub withdrawn: u64,
     /// Frames held back.
     pub reordered: u64,
     /// Stalls.
@@ -123,6 +129,7 @@ impl<P: Port> Faulty<P> {
 struct Copied {
     bytes: Vec<u8>,
     offload: Offload,
+    is_withdrawn: bool,
 }
 
 /// A frame that is held back.
@@ -151,7 +158,7 @@ impl Direction {
     fn pass(&mut self, batch: &Batch<'_>, index: usize, now: Nanos) -> bool {
         let Direction { faults, random, done, .. } = self;
         let original = batch.frame(index);
-        let mut frame = Copied { bytes: Vec::new(), offload: original.offload() };
+        let mut frame = Copied { bytes: Vec::new(), offload: original.offload(), is_withdrawn: false };
         original.read(&mut frame.bytes);
         done.frames += 1;
         if random.chance(faults.stall) {
@@ -169,7 +176,12 @@ impl Direction {
         }
         if random.chance(faults.duplicate) {
             done.duplicated += 1;
-            self.ready.push_back(Copied { bytes: frame.bytes.clone(), offload: frame.offload });
+            self.ready.push_back(Copied { bytes: frame.bytes.clone(), ..frame });
+        }
+        if random.chance(faults.withdraw) && frame.bytes.len() > HEAD {
+            done.withdrawn += 1;
+            frame.is_withdrawn = true;
+            frame.bytes[HEAD..].fill(0);
         }
         let passing = random.below(faults.reorder_by) + 1;
         let hold = random.chance(faults.reorder) && faults.reorder_by > 0;
@@ -206,8 +218,28 @@ impl Direction {
     fn batch<'a>(&'a self, burst: &'a mut Burst, budget: Budget) -> Batch<'a> {
         let mut filler = burst.fill();
         filler.push_all(budget, self.ready.iter().map(|frame| (&frame.bytes[..], frame.offload)));
-        filler.done()
+        if self.faults.withdraw > 0.0 { filler.done_remote(self) } else { filler.done() }
     }
+}
+
+/// A frame is one segment, so segments have the numbers of the frames that are ready.
+impl Remote for Direction {
+    fn whole(&self, _frame: usize) -> Option<End> {
+        None
+    }
+
+    fn place(&self, segment: usize) -> End {
+        let frame = &self.ready[segment];
+        // A grant that nobody gave cannot be copied from.
+        let body = || End::Ours(frame.bytes[HEAD..].as_ptr().cast_mut());
+        if frame.is_withdrawn { End::Guest(Place::default()) } else { body() }
+    }
+
+    fn fetch(&self, mut segments: Range<usize>) -> Option<usize> {
+        segments.find(|segment| self.ready[*segment].is_withdrawn)
+    }
+
+    fn withdraw(&self, _segment: usize) {}
 }
 
 impl<P: Port> Source for Faulty<P> {

@@ -53,6 +53,7 @@ fn faults() -> impl Strategy<Value = Faults> {
             drop,
             duplicate,
             corrupt,
+            withdraw: 0.0,
             reorder,
             reorder_by,
             stall,
@@ -91,6 +92,45 @@ proptest! {
                 prop_assert!(before as u64 <= by);
             }
         }
+    }
+}
+
+proptest! {
+    /// The bodies of some frames cannot be read, by whoever has the frames in between, nor by the port's peer; all else passes.
+    #[test]
+    fn withdrawn_bodies_cannot_be_read(seed: u64, withdraw in 0.0..1.0f64, lens in prop::collection::vec(14..600usize, 0..64)) {
+        let frames: Vec<Vec<u8>> = lens.iter().zip(1..).map(|(len, number)| vec![number; *len]).collect();
+        let faults = Faults { withdraw, ..Faults::default() };
+        let (inner, peer) = memory::pair(usize::MAX);
+        let mut port = Faulty::new(inner, seed, faults, faults);
+        let (mut burst, mut unread) = (Burst::new(), 0);
+        frames.iter().for_each(|frame| peer.send(frame, Offload::default()));
+        for frames in frames.chunks(BURST) {
+            let batch = port.offer(&mut burst, ALL, Nanos(0));
+            prop_assert_eq!(batch.len(), frames.len());
+            for (index, frame) in frames.iter().enumerate() {
+                prop_assert_eq!(batch.head(index), &frame[..frame.len().min(HEAD)]);
+                let mut bytes = Vec::new();
+                if batch.read(index, &mut bytes) {
+                    prop_assert_eq!(&bytes, frame);
+                } else {
+                    unread += 1;
+                    prop_assert!(bytes.is_empty() && frame.len() > HEAD);
+                }
+            }
+            port.consume(frames.len());
+        }
+        prop_assert_eq!(port.done().0.withdrawn, unread);
+
+        for frame in &frames {
+            let mut filler = burst.fill();
+            filler.push(frame, Offload::default());
+            prop_assert_eq!(port.put(&filler.done(), 0..1, Nanos(0)), Put { accepted: 1, refusal: None });
+            port.flush(Nanos(0));
+        }
+        let received: Vec<Vec<u8>> = std::iter::from_fn(|| peer.receive()).map(|(bytes, _)| bytes).collect();
+        prop_assert!(received.iter().all(|frame| frames.contains(frame)));
+        prop_assert_eq!(received.len() as u64 + port.done().1.withdrawn, frames.len() as u64);
     }
 }
 
