@@ -23,7 +23,7 @@ use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use support::{Link, frame, mac};
+use support::{Link, frame, mac, weight};
 
 /// The numbers of the host on the uplink and of the frontends: their port and the last byte of their MAC address.
 const HOST: u32 = 0;
@@ -141,8 +141,9 @@ impl Bench {
         let mut link = Link::with_uplink(Config::default(), scheduler, Box::new(uplink), peer);
         for number in [HONEST, HOSTILE] {
             let path = socket(&directory, number);
-            link.add_receiver(
+            link.add_port(
                 number,
+                weight(1),
                 Box::new(VhostUser::listen(&format!("guest{number}"), &path, 1).unwrap().with_packed_rings()),
             );
         }

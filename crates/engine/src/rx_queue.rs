@@ -116,13 +116,18 @@ impl RxQueue {
         now: Nanos,
     ) -> bool {
         let len = batch.bytes(frame) as usize;
-        if self.chunks.back().is_none_or(|chunk| chunk.capacity() - chunk.len() < len) {
+        let fits = self.chunks.back().is_some_and(|chunk| chunk.capacity() - chunk.len() >= len);
+        if !fits {
             let wanted = (self.charged as usize).clamp(SMALLEST_CHUNK, CHUNK).max(len);
             self.chunks.push_back(pool.chunk(wanted));
         }
         let Some(chunk) = self.chunks.back_mut() else { return false };
         let before = chunk.len();
         if !batch.read(frame, chunk) {
+            // A chunk without a frame would stand where the next one's is looked for.
+            if !fits {
+                pool.spare(self.chunks.pop_back());
+            }
             return false;
         }
         let len = (chunk.len() - before) as u32;
@@ -236,8 +241,7 @@ impl RxQueue {
 
     #[inline(never)]
     fn drop_chunk(&mut self, pool: &mut RxPool) {
-        pool.spare
-            .extend(self.chunks.pop_front().filter(|chunk| chunk.capacity() == CHUNK && pool.spare.len() < SPARE));
+        pool.spare(self.chunks.pop_front());
         self.start = 0;
     }
 }
@@ -291,6 +295,11 @@ impl RxPool {
     #[cold]
     fn part(&self, weight: u32) -> u128 {
         u128::from(self.limit / 2) * u128::from(weight) / u128::from(self.weights.max(1))
+    }
+
+    /// Keeps a chunk for reuse, if it is large.
+    fn spare(&mut self, chunk: Option<Vec<u8>>) {
+        self.spare.extend(chunk.filter(|chunk| chunk.capacity() == CHUNK && self.spare.len() < SPARE));
     }
 
     fn chunk(&mut self, bytes: usize) -> Vec<u8> {

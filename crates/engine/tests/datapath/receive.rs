@@ -7,9 +7,13 @@ use fairlane_core::packet::Offload;
 use fairlane_core::receive::{self, Receive};
 use fairlane_core::sched::{self, Share};
 use fairlane_core::stats::{Counters, DropReason, Drops};
+use fairlane_core::switch::Config;
 use fairlane_core::time::Nanos;
 use fairlane_engine::clock::Clock;
+use fairlane_port::fault::{Faults, Faulty};
+use fairlane_port::{HEAD, memory};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 /// Bytes that a queued frame of 60 bytes is charged.
 const CHARGED: u64 = 60 + 64;
@@ -52,6 +56,56 @@ fn frames_from_the_uplink_for_a_stalled_guest_are_queued_and_delay_no_other() {
     assert_eq!(link.peers[0].unsent(), 0);
     assert_eq!(drain(&mut link, 1), (0..200).step_by(2).collect::<Vec<_>>());
     assert_eq!(link.counters(1).receive_drops.total() + link.counters(0).drops.total(), 0);
+}
+
+/// Senders, receivers and lengths of frames that are sent at once.
+fn sends() -> impl Strategy<Value = Vec<(u32, u32, usize)>> {
+    let lens = prop_oneof![60..200usize, 1000..5000usize, 5000..60_000usize];
+    prop::collection::vec((prop::sample::select(&[0, 2]), prop::sample::select(&[1, 3]), lens), 1..16)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A guest revokes its grants while its frames wait for another, whose ring is full and whose queue they would be copied
+    /// into.
+    #[test]
+    fn frames_that_are_revoked_before_they_are_copied_reach_nobody(
+        seed: u64,
+        rounds in prop::collection::vec(sends(), 1..20),
+    ) {
+        let (uplink, peer) = memory::pair(usize::MAX);
+        let mut link = Link::with_uplink(Config::default(), Turns::of(8), Box::new(uplink), peer);
+        link.add(1, weight(1), 1);
+        let (sender, peer) = memory::pair(usize::MAX);
+        let revoked = Faults { withdraw: 0.5, ..Faults::default() };
+        link.add_port(2, weight(1), Box::new(Faulty::new(sender, seed, revoked, Faults::default())));
+        link.peers.push(peer);
+        link.add(3, weight(1), usize::MAX);
+        link.introduce();
+        let (mut number, mut lost) = (0, 0);
+        for sends in rounds {
+            let mut missing = BTreeMap::new();
+            for (from, to, len) in sends {
+                let mut bytes = frame(mac(to), mac(from), number, len);
+                bytes[22..].fill(0xa5);
+                link.peers[from as usize].send(&bytes, Offload::default());
+                missing.insert((to, bytes), from);
+                number += 1;
+            }
+            loop {
+                link.settle();
+                let at = |at: u32| Some((at, link.peers[at as usize].receive()?.0));
+                let Some(frame) = at(1).or_else(|| at(3)) else { break };
+                prop_assert!(missing.remove(&frame).is_some(), "it was not sent to it, or is not what was sent");
+            }
+            prop_assert!(missing.iter().all(|((_, bytes), from)| *from == 2 && bytes.len() > HEAD));
+            lost += missing.len() as u64;
+        }
+        let expected = if lost > 0 { vec![(DropReason::Malformed, lost)] } else { vec![] };
+        prop_assert_eq!(reasons(link.counters(2).drops), expected);
+        prop_assert_eq!(link.counters(1).receive_drops.total(), 0);
+    }
 }
 
 #[test]
@@ -241,7 +295,7 @@ fn a_short_pool_is_divided_by_weight() {
 fn a_guest_that_posts_room_byte_by_byte_delays_no_other() {
     let mut link = Link::new(Turns::of(8), 2, 100);
     let receiver = Dripping::default();
-    link.add_receiver(3, Box::new(receiver.clone()));
+    link.add_port(3, weight(1), Box::new(receiver.clone()));
     link.peers[1].send(&frame(mac(3), mac(1), 1, 1500), Offload::default());
     link.send(1, 0, 2);
     for step in 0..100 {

@@ -222,16 +222,14 @@ impl Link {
     /// Adds a guest that is pinned to its MAC address.
     pub(crate) fn add(&mut self, number: u32, share: Share, room: usize) {
         let (port, peer) = memory::pair(room);
-        let anti_spoofing = AntiSpoofing { mac: Some(mac(number)), addresses: Vec::new() };
-        let id = self.bridge.add(&format!("guest{number}"), Box::new(port), share, anti_spoofing, Nanos(0));
-        assert_eq!(id, Ok(PortId(number)));
+        self.add_port(number, share, Box::new(port));
         self.peers.push(peer);
     }
 
-    /// Adds a guest with this port, which only receives.
-    pub(crate) fn add_receiver(&mut self, number: u32, port: Box<dyn Port>) {
+    /// Adds a guest with this port. One that only receives has no peer.
+    pub(crate) fn add_port(&mut self, number: u32, share: Share, port: Box<dyn Port>) {
         let anti_spoofing = AntiSpoofing { mac: Some(mac(number)), addresses: Vec::new() };
-        let id = self.bridge.add(&format!("guest{number}"), port, weight(1), anti_spoofing, Nanos(0));
+        let id = self.bridge.add(&format!("guest{number}"), port, share, anti_spoofing, Nanos(0));
         assert_eq!(id, Ok(PortId(number)));
     }
 
