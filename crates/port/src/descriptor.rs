@@ -3,8 +3,10 @@
 //! worker must never block.
 //!
 //! So such files are recognized by what the kernel itself knows of them, refused, and [closed](close_apart) in a thread
-//! that may block.
+//! that may block. So are descriptors that others can keep busy: an epoll set that was added to ours, whose files may be any
+//! and without number, and a connection of TCP, whose end may linger.
 
+use crate::eventfd::is_eventfd;
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::File;
 use std::io;
@@ -20,7 +22,8 @@ pub(crate) fn kind(file: impl AsFd) -> io::Result<u32> {
     inspect(file).map(|(kind, _)| kind)
 }
 
-/// Whether it can be used and closed without waiting for anything but this machine's memory and disks.
+/// Whether it can be used and closed without waiting for anything but this machine's memory and disks. Of descriptors
+/// without a name these are eventfds, and of sockets Unix sockets.
 ///
 /// A file in memory (a memfd, or on tmpfs or hugetlbfs) has seals, and one on a disk has the disk's device number. A
 /// device number without a major part belongs to a file system without a disk of its own: FUSE, NFS, 9p and the like,
@@ -29,11 +32,22 @@ pub(crate) fn is_local(file: impl AsFd) -> bool {
     if fcntl(&file, FcntlArg::F_GET_SEALS).is_ok() {
         return true;
     }
-    inspect(file).is_ok_and(|(kind, major)| match kind {
+    inspect(&file).is_ok_and(|(kind, major)| match kind {
         libc::S_IFREG | libc::S_IFDIR | libc::S_IFLNK => major != 0,
-        // Pipes, sockets and devices belong to the kernel, wherever their names are.
+        libc::S_IFSOCK => is_unix(&file),
+        0 => is_eventfd(&file),
+        // Pipes and devices belong to the kernel, wherever their names are.
         _ => true,
     })
+}
+
+/// Whether a socket is a Unix socket.
+fn is_unix(socket: impl AsFd) -> bool {
+    let (mut domain, mut len) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
+    let (fd, level, name) = (socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN);
+    // SAFETY: the kernel writes at most `len` bytes, which `domain` has, and the length.
+    let asked = unsafe { libc::getsockopt(fd, level, name, (&raw mut domain).cast(), &raw mut len) };
+    asked == 0 && domain == libc::AF_UNIX
 }
 
 /// A descriptor's kind, and the major device number of its file system. The file system is not asked
@@ -74,6 +88,14 @@ mod tests {
         let (socket, _other) = UnixStream::pair().unwrap();
         assert!(is_local(socket));
         assert!(is_local(File::open("/dev/null").unwrap()));
+    }
+
+    #[test]
+    fn what_others_can_keep_busy_is_not_local() {
+        let epoll = nix::sys::epoll::Epoll::new(nix::sys::epoll::EpollCreateFlags::empty()).unwrap();
+        assert!(!is_local(epoll.0));
+        assert!(!is_local(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()));
+        assert!(!is_local(std::net::TcpListener::bind("127.0.0.1:0").unwrap()));
     }
 
     #[test]

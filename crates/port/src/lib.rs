@@ -15,6 +15,7 @@ pub mod capture;
 pub mod card;
 mod descriptor;
 pub mod drain;
+mod eventfd;
 pub mod fault;
 mod flow;
 pub mod handover;

@@ -2,26 +2,20 @@
 //! on one.
 //!
 //! Whether a read or write blocks depends on the file description, which the frontend shares: it can clear `O_NONBLOCK`
-//! at any moment, and fill an eventfd. So these descriptors are never used by a call that depends on it. An eventfd is
-//! signalled by the kernel, at the end of a read of zero bytes submitted by io_submit (`IOCB_FLAG_RESFD`;
-//! eventfd_signal of linux/eventfd.h never blocks, and a count that does not fit is lost, which is harmless as the
-//! eventfd is readable already). That takes 740 ns where a write takes 270 (Linux 6.18, one core), a few thousand times
-//! a second as notifications are moderated. Eventfds do not support non-blocking writes (`RWF_NOWAIT`).
+//! at any moment, and fill an eventfd. So these descriptors are never used by a call that depends on it, and
+//! [eventfds](eventfd) by none.
 //!
 //! What vmsplice does depends on how a pipe was opened: at the end for writing it copies nothing, but lends the pages that
 //! are named to whoever reads the pipe. So a pipe is used in one direction only, and only if it was opened in that one.
 
-use crate::descriptor;
+use crate::{descriptor, eventfd};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::ptr;
-use std::sync::OnceLock;
 use thiserror::Error;
-use tracing::warn;
 
-/// What is written: the amount to add to an eventfd's counter.
+/// What is written, as to an eventfd.
 static ONE: u64 = 1;
 
 /// A descriptor that cannot be a notifier, with the message that carried it.
@@ -87,7 +81,8 @@ enum Kind {
 }
 
 impl Notifier {
-    /// Takes a descriptor from a message; `what` names the message.
+    /// Takes a descriptor from a message that can be used [without waiting](descriptor::is_local); `what` names the
+    /// message.
     ///
     /// # Errors
     /// It is not an eventfd, a pipe in this direction, or a socket.
@@ -104,7 +99,7 @@ impl Notifier {
             }
             libc::S_IFSOCK => Kind::Socket,
             libc::S_IFREG => return Err(Error::File(what())),
-            // An anonymous inode. If it is not an eventfd, the kernel refuses to signal it.
+            // The only anonymous inode that is used without waiting.
             0 => Kind::Event,
             _ => return Err(Error::Other(what())),
         };
@@ -116,7 +111,7 @@ impl Notifier {
     pub(crate) fn notify(&self) {
         let fd = self.file.as_raw_fd();
         match self.kind {
-            Kind::Event => signal(fd),
+            Kind::Event => eventfd::signal(&self.file),
             Kind::Pipe => {
                 let bytes = libc::iovec { iov_base: (&raw const ONE).cast_mut().cast(), iov_len: 8 };
                 // SAFETY: the kernel only reads the vector, and lends the bytes that it names, which never change.
@@ -164,136 +159,11 @@ fn opened(pipe: &File) -> io::Result<&'static str> {
     })
 }
 
-/// The most asynchronous operations in flight. They complete when submitted; only their completion events accumulate.
-const IN_FLIGHT: u32 = 512;
-
-/// linux/aio_abi.h
-const IOCB_CMD_PREAD: u16 = 0;
-const IOCB_FLAG_RESFD: u32 = 1;
-
-/// `struct iocb` of linux/aio_abi.h, on a little-endian machine.
-#[repr(C)]
-#[derive(Default)]
-struct Request {
-    data: u64,
-    key: u32,
-    rw_flags: u32,
-    opcode: u16,
-    priority: i16,
-    fd: u32,
-    buffer: u64,
-    bytes: u64,
-    offset: i64,
-    reserved: u64,
-    flags: u32,
-    signalled: u32,
-}
-
-/// `struct io_event` of linux/aio_abi.h.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Completed([u64; 4]);
-
-/// The process's context of asynchronous operations, and an empty file to read from.
-struct Signals {
-    context: libc::c_ulong,
-    empty: File,
-}
-
-impl Signals {
-    fn new() -> io::Result<Signals> {
-        let empty = nix::sys::memfd::memfd_create(c"empty", nix::sys::memfd::MFdFlags::MFD_CLOEXEC)?;
-        let mut context: libc::c_ulong = 0;
-        // SAFETY: the kernel writes the context's number to `context`.
-        let made = unsafe { libc::syscall(libc::SYS_io_setup, libc::c_ulong::from(IN_FLIGHT), &raw mut context) };
-        if made < 0 { Err(io::Error::last_os_error()) } else { Ok(Signals { context, empty: empty.into() }) }
-    }
-
-    /// Signals an eventfd. False if the context is full of completion events.
-    fn signal(&self, eventfd: i32) -> bool {
-        let mut request = Request {
-            opcode: IOCB_CMD_PREAD,
-            fd: self.empty.as_raw_fd() as u32,
-            flags: IOCB_FLAG_RESFD,
-            signalled: eventfd as u32,
-            ..Request::default()
-        };
-        let mut requests = [&raw mut request];
-        // SAFETY: the kernel copies the request that the list names; the read is of zero bytes, so it writes none.
-        let asked =
-            unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1 as libc::c_long, requests.as_mut_ptr()) };
-        asked == 1 || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
-    }
-
-    /// Discards completion events.
-    fn reap(&self) {
-        const EVENTS: usize = 64;
-        let (mut done, no_time) = ([Completed([0; 4]); EVENTS], libc::timespec { tv_sec: 0, tv_nsec: 0 });
-        loop {
-            let (most, place) = (EVENTS as libc::c_long, done.as_mut_ptr());
-            // SAFETY: the kernel writes at most as many events as there is room for, and reads the timeout.
-            let got = unsafe {
-                libc::syscall(libc::SYS_io_getevents, self.context, 0 as libc::c_long, most, place, &raw const no_time)
-            };
-            if got < most {
-                return;
-            }
-        }
-    }
-}
-
-/// Signals an eventfd.
-fn signal(eventfd: i32) {
-    static SIGNALS: OnceLock<Option<Signals>> = OnceLock::new();
-    let signals = SIGNALS.get_or_init(|| {
-        let made = Signals::new();
-        if let Err(error) = &made {
-            warn!("a hostile frontend can block its link: eventfds are written directly, as io_setup failed: {error}");
-        }
-        made.ok()
-    });
-    match signals {
-        Some(signals) => {
-            if !signals.signal(eventfd) {
-                signals.reap();
-                signals.signal(eventfd);
-            }
-        }
-        None => {
-            // SAFETY: the calls use no memory of ours but eight bytes that are read.
-            unsafe {
-                let flags = libc::fcntl(eventfd, libc::F_GETFL);
-                libc::fcntl(eventfd, libc::F_SETFL, flags | libc::O_NONBLOCK);
-                libc::write(eventfd, ptr::from_ref(&ONE).cast(), 8);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::eventfd::{EfdFlags, EventFd};
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
-
-    #[test]
-    fn a_full_blocking_eventfd_does_not_block_us() {
-        let event = EventFd::from_value_and_flags(0, EfdFlags::empty()).unwrap();
-        let notifier =
-            Notifier::new("call", Way::Out, File::from(event.as_fd().try_clone_to_owned().unwrap())).unwrap();
-        notifier.notify();
-        assert_eq!(event.read().unwrap(), 1);
-        event.write(u64::MAX - 1).unwrap();
-        for _ in 0..5000 {
-            notifier.notify();
-        }
-        assert!(event.read().unwrap() >= u64::MAX - 1);
-        for _ in 0..5000 {
-            notifier.notify();
-        }
-        assert_eq!(event.read().unwrap(), 5000, "none is lost while there is room");
-    }
 
     #[test]
     fn full_blocking_pipes_and_sockets_do_not_block_us() {

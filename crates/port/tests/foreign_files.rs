@@ -1,4 +1,5 @@
-//! Memory on a file system of the frontend's own that answers nothing: no worker blocks on it, nor does a neighbour.
+//! Memory on a file system of the frontend's own that answers nothing, and other descriptors whose use waits for others: no
+//! worker blocks on them, nor does a neighbour.
 
 mod frontend;
 
@@ -8,8 +9,10 @@ use frontend::*;
 use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -158,4 +161,30 @@ fn memory_on_a_file_system_that_answers_nothing_blocks_no_worker() {
         thread::yield_now();
     }
     backend.until_up();
+}
+
+/// Its last owner waits until the other side has read all, as it is closed.
+#[test]
+fn a_connection_that_lingers_blocks_no_worker() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other_end, _) = listener.accept().unwrap();
+    let hour = libc::linger { l_onoff: 1, l_linger: 3600 };
+    setsockopt(&stream, sockopt::Linger, &hour).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    while stream.write(&[0; 1 << 16]).is_ok() {}
+    let (_dir, path) = place();
+    let mut backend = Backend::listen(&path, 1);
+    let frontend = Frontend::connect(&path, 8);
+    frontend.set_up(RICH, 0);
+    frontend.send_longs(SET_VRING_CALL, &[0], &[stream.as_raw_fd()]);
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        // The message has the only one left.
+        drop(stream);
+        done.send(backend.until_disabled()).unwrap();
+    });
+    let why = ended.recv_timeout(Duration::from_secs(60)).expect("the worker waits for a connection to end");
+    assert!(why.contains("what notifies an eventfd, a pipe or a Unix socket"), "{why}");
+    drop(other_end);
 }

@@ -11,7 +11,9 @@ use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Control, Sink, Source, Status, Wanted};
 use frontend::*;
+use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use proptest::prelude::*;
+use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, RawFd};
 
 fn backend() -> (tempfile::TempDir, std::path::PathBuf, Backend) {
@@ -303,6 +305,15 @@ fn descriptors_that_are_no_notifiers() {
     rejected("it must be an eventfd or a pipe", |frontend| {
         frontend.send_longs(SET_VRING_CALL, &[0], &[tempfile::tempfile().unwrap().as_raw_fd()]);
     });
+    let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
+    let network = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for fd in [epoll.0.as_raw_fd(), network.as_raw_fd()] {
+        for request in [SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR] {
+            rejected("a descriptor was passed whose use may block", |frontend| {
+                frontend.send_longs(request, &[0], &[fd]);
+            });
+        }
+    }
     let (read, write) = std::io::pipe().unwrap();
     rejected("SET_VRING_KICK for ring 1 with a pipe that is open for writing", |frontend| {
         frontend.send_longs(SET_VRING_KICK, &[1], &[write.as_raw_fd()]);

@@ -149,8 +149,8 @@ impl Channel {
         }
         if !self.foreign.is_empty() {
             return Err(invalid(
-                "a file was passed whose use may block (on FUSE or a network): memory must be a memfd, or a file on \
-                 tmpfs, hugetlbfs or a disk"
+                "a descriptor was passed whose use may block: memory must be a memfd, or a file on tmpfs, hugetlbfs or a \
+                 disk, and what notifies an eventfd, a pipe or a Unix socket"
                     .to_owned(),
             ));
         }

@@ -5,6 +5,7 @@ use fairlane_core::packet::Offload;
 use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Burst, Frame, Key, Poller, Port, Put, Source, memory};
+use std::time::{Duration, Instant};
 
 pub(crate) const ALL_FRAMES: Budget = Budget { bytes: u64::MAX, frames: 32 };
 
@@ -31,16 +32,15 @@ impl<P: Port> Worker<P> {
         ready.len()
     }
 
-    /// Handles events until the port satisfies `right`, for some seconds at most.
+    /// Handles events until the port satisfies `right`, for half a minute at most.
     #[track_caller]
     pub(crate) fn until(&mut self, right: impl Fn(&P) -> bool) {
-        for _ in 0..2000 {
-            if right(&self.port) {
-                return;
-            }
+        let end = Instant::now() + Duration::from_secs(30);
+        while !right(&self.port) {
+            // Events may be there all the time, while the port waits for another thread.
+            assert!(Instant::now() < end, "the port is still {:?}", self.port.status());
             self.handle(Nanos::from_millis(5));
         }
-        panic!("the port is still {:?}", self.port.status());
     }
 
     /// Handles all present events, including those of everything that a frontend of this process has sent.
