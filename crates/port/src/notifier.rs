@@ -5,17 +5,18 @@
 //! at any moment, and fill an eventfd. So these descriptors are never used by a call that depends on it, and
 //! [eventfds](eventfd) by none.
 //!
-//! What vmsplice does depends on how a pipe was opened: at the end for writing it copies nothing, but lends the pages that
-//! are named to whoever reads the pipe. So a pipe is used in one direction only, and only if it was opened in that one.
+//! A call that asks not to wait still waits for a lock that the frontend holds for as long as it likes, in a read or write of
+//! its own whose memory does not arrive (userfaultfd, FUSE). Both ends of a pipe are used under its one lock, and so is a
+//! socket by all that read it, but not by those that write to it. So we are kicked by eventfds alone, which are not read at
+//! all, and notify by eventfds or Unix sockets (User-Mode Linux's, which has no signal from an eventfd).
 
 use crate::{descriptor, eventfd};
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use thiserror::Error;
 
-/// What is written, as to an eventfd.
+/// What is sent through a socket: as much as is written to an eventfd.
 static ONE: u64 = 1;
 
 /// A descriptor that cannot be a notifier, with the message that carried it.
@@ -29,22 +30,16 @@ pub(crate) enum Error {
         /// The system's error.
         error: io::Error,
     },
-    /// A regular file.
-    #[error("{0} with a regular file; it must be an eventfd or a pipe")]
-    File(String),
-    /// A pipe that was not opened, or not only, for the direction it is used in.
-    #[error("{what} with a pipe that is open for {open}; it must be open for {} only", way.end())]
-    Pipe {
+    /// A descriptor of another kind.
+    #[error("{what} with {found}; it must be {}", way.right())]
+    Kind {
         /// The message.
         what: String,
-        /// The direction.
+        /// Who notifies whom.
         way: Way,
-        /// What it is open for.
-        open: &'static str,
+        /// What it is.
+        found: &'static str,
     },
-    /// A directory or a device.
-    #[error("{0} with a descriptor that is no eventfd, pipe or socket")]
-    Other(String),
 }
 
 /// Who notifies whom.
@@ -57,11 +52,11 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// What our end of a pipe is open for.
-    fn end(self) -> &'static str {
+    /// What serves it.
+    fn right(self) -> &'static str {
         match self {
-            Way::Out => "writing",
-            Way::In => "reading",
+            Way::Out => "an eventfd or a Unix socket",
+            Way::In => "an eventfd",
         }
     }
 }
@@ -76,7 +71,6 @@ pub(crate) struct Notifier {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Event,
-    Pipe,
     Socket,
 }
 
@@ -85,60 +79,31 @@ impl Notifier {
     /// message.
     ///
     /// # Errors
-    /// It is not an eventfd, a pipe in this direction, or a socket.
+    /// It is not of a kind that serves this way.
     pub(crate) fn new(what: &str, way: Way, file: File) -> Result<Notifier, Error> {
         let what = || what.to_owned();
-        let unknown = |error| Error::Unknown { what: what(), error };
-        let kind = match descriptor::kind(&file).map_err(unknown)? {
-            libc::S_IFIFO => {
-                let open = opened(&file).map_err(unknown)?;
-                if open != way.end() {
-                    return Err(Error::Pipe { what: what(), way, open });
-                }
-                Kind::Pipe
-            }
-            libc::S_IFSOCK => Kind::Socket,
-            libc::S_IFREG => return Err(Error::File(what())),
+        let wrong = |found| Err(Error::Kind { what: what(), way, found });
+        let kind = match descriptor::kind(&file).map_err(|error| Error::Unknown { what: what(), error })? {
             // The only anonymous inode that is used without waiting.
             0 => Kind::Event,
-            _ => return Err(Error::Other(what())),
+            libc::S_IFSOCK if way == Way::Out => Kind::Socket,
+            libc::S_IFSOCK => return wrong("a socket"),
+            libc::S_IFIFO => return wrong("a pipe"),
+            libc::S_IFREG => return wrong("a regular file"),
+            _ => return wrong("a directory or a device"),
         };
         Ok(Notifier { file, kind })
     }
 
-    /// Notifies the peer. May be lost if there is no room: then an earlier notification is still unread, which has the
-    /// same effect.
+    /// Notifies the frontend. May be lost if there is no room: then an earlier notification is still unread, which has
+    /// the same effect.
     pub(crate) fn notify(&self) {
-        let fd = self.file.as_raw_fd();
         match self.kind {
             Kind::Event => eventfd::signal(&self.file),
-            Kind::Pipe => {
-                let bytes = libc::iovec { iov_base: (&raw const ONE).cast_mut().cast(), iov_len: 8 };
-                // SAFETY: the kernel only reads the vector, and lends the bytes that it names, which never change.
-                unsafe { libc::vmsplice(fd, &bytes, 1, libc::SPLICE_F_NONBLOCK) };
-            }
             Kind::Socket => {
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
                 // SAFETY: the kernel reads eight valid bytes.
-                unsafe { libc::send(fd, (&raw const ONE).cast(), 8, flags) };
-            }
-        }
-    }
-
-    /// Discards notifications received so far where they would fill up a buffer. An eventfd needs none: edge-triggered
-    /// polling reports each write once.
-    pub(crate) fn discard(&self) {
-        let (fd, mut bytes_read) = (self.file.as_raw_fd(), [0u8; 512]);
-        match self.kind {
-            Kind::Event => {}
-            Kind::Pipe => {
-                let bytes = libc::iovec { iov_base: bytes_read.as_mut_ptr().cast(), iov_len: bytes_read.len() };
-                // SAFETY: the pipe is open for reading only, so the kernel copies into the vector's buffer, which is ours.
-                unsafe { libc::vmsplice(fd, &bytes, 1, libc::SPLICE_F_NONBLOCK) };
-            }
-            Kind::Socket => {
-                // SAFETY: the kernel writes at most as many bytes as our buffer has.
-                unsafe { libc::recv(fd, bytes_read.as_mut_ptr().cast(), bytes_read.len(), libc::MSG_DONTWAIT) };
+                unsafe { libc::send(self.file.as_raw_fd(), (&raw const ONE).cast(), 8, flags) };
             }
         }
     }
@@ -150,93 +115,38 @@ impl AsFd for Notifier {
     }
 }
 
-/// What a pipe is open for. Nobody can change that of an open one.
-fn opened(pipe: &File) -> io::Result<&'static str> {
-    Ok(match OFlag::from_bits_retain(fcntl(pipe, FcntlArg::F_GETFL)?) & OFlag::O_ACCMODE {
-        OFlag::O_RDONLY => Way::In.end(),
-        OFlag::O_WRONLY => Way::Out.end(),
-        _ => "both reading and writing",
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn full_blocking_pipes_and_sockets_do_not_block_us() {
-        let (mut read, write) = std::io::pipe().unwrap();
-        let (call, kick) =
-            (File::from(std::os::fd::OwnedFd::from(write.try_clone().unwrap())), read.try_clone().unwrap());
-        let (call, kick) = (
-            Notifier::new("call", Way::Out, call).unwrap(),
-            Notifier::new("kick", Way::In, File::from(std::os::fd::OwnedFd::from(kick))).unwrap(),
-        );
-        kick.discard();
-        call.notify();
-        let mut bytes_read = [0; 8];
-        read.read_exact(&mut bytes_read).unwrap();
-        assert_eq!(u64::from_ne_bytes(bytes_read), 1);
-        for _ in 0..100_000 {
-            call.notify();
-        }
-        for _ in 0..100_000 {
-            kick.discard();
-        }
-        drop((write, call));
-        assert_eq!(read.read(&mut bytes_read).unwrap(), 0, "all of it was discarded");
-        kick.discard();
-
+    fn a_full_blocking_socket_does_not_block_us() {
         let (mut theirs, ours) = UnixStream::pair().unwrap();
-        let ours = Notifier::new("call", Way::Out, File::from(std::os::fd::OwnedFd::from(ours))).unwrap();
-        ours.discard();
+        let ours = Notifier::new("call", Way::Out, File::from(OwnedFd::from(ours))).unwrap();
         for _ in 0..10_000 {
             ours.notify();
         }
+        let mut bytes_read = [0; 8];
         theirs.read_exact(&mut bytes_read).unwrap();
-        theirs.write_all(&bytes_read).unwrap();
-        ours.discard();
+        assert_eq!(u64::from_ne_bytes(bytes_read), 1);
         drop(theirs);
         ours.notify();
-        ours.discard();
     }
 
     #[test]
     fn other_descriptors_are_refused() {
-        let why =
-            |path: &str| Notifier::new("SET_LOG_FD", Way::Out, File::open(path).unwrap()).unwrap_err().to_string();
-        assert_eq!(why("/etc/hostname"), "SET_LOG_FD with a regular file; it must be an eventfd or a pipe");
-        for path in ["/", "/dev/null"] {
-            assert_eq!(why(path), "SET_LOG_FD with a descriptor that is no eventfd, pipe or socket");
-        }
-    }
-
-    /// At the end for writing, reading a kick would lend the frontend a page of our stack.
-    #[test]
-    fn a_pipe_is_used_only_in_the_direction_it_is_open_in() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("fifo");
-        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let both = || File::options().read(true).write(true).open(&path).unwrap();
-        let (read, write) = std::io::pipe().unwrap();
-        let (read, write) =
-            (File::from(std::os::fd::OwnedFd::from(read)), File::from(std::os::fd::OwnedFd::from(write)));
-        let why = |way, file| Notifier::new("message", way, file).unwrap_err().to_string();
-        assert_eq!(
-            why(Way::In, write),
-            "message with a pipe that is open for writing; it must be open for reading only"
-        );
-        assert_eq!(
-            why(Way::Out, read),
-            "message with a pipe that is open for reading; it must be open for writing only"
-        );
-        for (way, right) in [(Way::In, "reading"), (Way::Out, "writing")] {
-            let expected = format!(
-                "message with a pipe that is open for both reading and writing; it must be open for {right} only"
-            );
-            assert_eq!(why(way, both()), expected);
-        }
+        let why = |way, file: File| Notifier::new("message", way, file).unwrap_err().to_string();
+        let open = |path| File::open(path).unwrap();
+        let (pipe, _) = std::io::pipe().unwrap();
+        let (socket, _) = UnixStream::pair().unwrap();
+        let other = "message with a directory or a device; it must be an eventfd or a Unix socket";
+        assert_eq!(why(Way::In, open("/etc/hostname")), "message with a regular file; it must be an eventfd");
+        assert_eq!([why(Way::Out, open("/")), why(Way::Out, open("/dev/null"))], [other; 2]);
+        assert_eq!(why(Way::In, File::from(OwnedFd::from(socket))), "message with a socket; it must be an eventfd");
+        let expected = "message with a pipe; it must be an eventfd or a Unix socket";
+        assert_eq!(why(Way::Out, File::from(OwnedFd::from(pipe))), expected);
     }
 }

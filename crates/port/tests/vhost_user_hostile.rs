@@ -15,6 +15,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use proptest::prelude::*;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
 
 fn backend() -> (tempfile::TempDir, std::path::PathBuf, Backend) {
     let (dir, path) = place();
@@ -302,9 +303,20 @@ fn invalid_memory_tables() {
 #[test]
 fn descriptors_that_are_no_notifiers() {
     rejected("without a descriptor", |frontend| frontend.send_longs(SET_VRING_CALL, &[0], &[]));
-    rejected("it must be an eventfd or a pipe", |frontend| {
+    rejected("SET_VRING_CALL for ring 0 with a regular file; it must be an eventfd or a Unix socket", |frontend| {
         frontend.send_longs(SET_VRING_CALL, &[0], &[tempfile::tempfile().unwrap().as_raw_fd()]);
     });
+    let ((read, write), (socket, _other)) = (std::io::pipe().unwrap(), UnixStream::pair().unwrap());
+    for (fd, kind) in [(read.as_raw_fd(), "pipe"), (write.as_raw_fd(), "pipe"), (socket.as_raw_fd(), "socket")] {
+        rejected(&format!("SET_VRING_KICK for ring 1 with a {kind}; it must be an eventfd"), |frontend| {
+            frontend.send_longs(SET_VRING_KICK, &[1], &[fd]);
+        });
+    }
+    for request in [SET_VRING_CALL, SET_VRING_ERR] {
+        rejected("for ring 0 with a pipe; it must be an eventfd or a Unix socket", |frontend| {
+            frontend.send_longs(request, &[0], &[write.as_raw_fd()]);
+        });
+    }
     let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
     let network = UdpSocket::bind("127.0.0.1:0").unwrap();
     for fd in [epoll.0.as_raw_fd(), network.as_raw_fd()] {
@@ -314,13 +326,6 @@ fn descriptors_that_are_no_notifiers() {
             });
         }
     }
-    let (read, write) = std::io::pipe().unwrap();
-    rejected("SET_VRING_KICK for ring 1 with a pipe that is open for writing", |frontend| {
-        frontend.send_longs(SET_VRING_KICK, &[1], &[write.as_raw_fd()]);
-    });
-    rejected("for ring 0 with a pipe that is open for reading", |frontend| {
-        frontend.send_longs(SET_VRING_CALL, &[0], &[read.as_raw_fd()]);
-    });
 }
 
 #[test]

@@ -5,7 +5,6 @@ mod frontend;
 
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
-use fairlane_core::time::Nanos;
 use fairlane_port::vhost_user::VhostUser;
 use fairlane_port::{Control, Put, Refusal, Status};
 use frontend::*;
@@ -14,7 +13,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::MFdFlags;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use std::io::Write;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread;
@@ -266,35 +265,4 @@ fn poll_value(event: &EventFd) -> u64 {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", event.as_raw_fd())).unwrap();
     let count = info.lines().find_map(|line| line.strip_prefix("eventfd-count:")).unwrap();
     u64::from_str_radix(count.trim(), 16).unwrap()
-}
-
-/// A closed other end is reported once, not for as long as it is closed; and kicks that accumulate are discarded.
-#[test]
-fn a_kick_with_a_closed_other_end_does_not_wake_the_worker_for_ever() {
-    let (pipe_read, pipe_write) = std::io::pipe().unwrap();
-    let (socket_read, socket_write) = UnixStream::pair().unwrap();
-    // Without a reader, a write must fail, not block.
-    fcntl(&pipe_write, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
-    socket_write.set_nonblocking(true).unwrap();
-    let kicks: [(OwnedFd, Box<dyn Write>); 2] =
-        [(pipe_read.into(), Box::new(pipe_write)), (socket_read.into(), Box::new(socket_write))];
-    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
-    for (index, (read, mut write)) in kicks.into_iter().enumerate() {
-        frontend.send_longs(SET_VRING_KICK, &[1], &[read.as_raw_fd()]);
-        backend.settle();
-        drop(read);
-        // More bytes than a pipe has room for (64 KiB, pipe(7)), unless they are read.
-        for _ in 0..10_000 {
-            write.write_all(&[0; 8]).unwrap();
-            backend.settle();
-        }
-        frontend.transmit(index as u16, NO_HEADER, &frame(index as u8, 60));
-        write.write_all(&[0; 8]).unwrap();
-        backend.settle();
-        assert_eq!(backend.take().len(), 1);
-        drop(write);
-        let wakes: usize = (0..100).map(|_| backend.handle(Nanos(0))).sum();
-        assert!(wakes < 5, "{wakes} wakes");
-        assert_eq!(backend.port.status(), Status::Up);
-    }
 }

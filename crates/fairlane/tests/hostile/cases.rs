@@ -46,7 +46,7 @@ pub(crate) static CASES: &[Case] = &[
     case("too many descriptors", Some("descriptors came with a message"), messages::too_many_descriptors),
     case("unknown message", Some("is not one that a frontend sends"), messages::unknown_message),
     case("full blocking eventfds", EMPTY, messages::full_blocking_eventfds),
-    case("kicks through closed pipes", None, messages::kicks_through_closed_pipes),
+    case("pipe as kick", Some("with a pipe; it must be an eventfd"), messages::pipe_as_kick),
     case("endless kicks", None, messages::endless_kicks),
     case("flood of memory tables", None, messages::flood_of_memory_tables),
     case("sparse memory", Some("more than 1024 GiB of files"), memory::sparse_memory),

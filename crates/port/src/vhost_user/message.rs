@@ -150,7 +150,7 @@ impl Channel {
         if !self.foreign.is_empty() {
             return Err(invalid(
                 "a descriptor was passed whose use may block: memory must be a memfd, or a file on tmpfs, hugetlbfs or a \
-                 disk, and what notifies an eventfd, a pipe or a Unix socket"
+                 disk, and what notifies an eventfd or a Unix socket"
                     .to_owned(),
             ));
         }

@@ -394,7 +394,8 @@ impl Control for VhostUser {
 
     fn event(&mut self, number: u32, _poller: &Poller, _now: Nanos) {
         match number {
-            FIRST_KICK.. => return self.peer.iter().for_each(|peer| peer.session.kicked(number)),
+            // The work that a kick signals is found in the ring.
+            FIRST_KICK.. => return,
             // The event is of a message beyond the limit; it stays unread.
             _ if self.messages_paused => return,
             CONNECTION => self.handle_message(),

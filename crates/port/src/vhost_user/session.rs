@@ -402,14 +402,6 @@ impl Session {
         self.vrings.iter().all(|vring| vring.kick.is_some() || !vring.kicked)
     }
 
-    /// Handles a kick by discarding it. The work it signals is found in the ring.
-    pub(super) fn kicked(&self, number: u32) {
-        let vring = number.checked_sub(FIRST_KICK).and_then(|index| self.vrings.get(index as usize));
-        if let Some(kick) = vring.and_then(|vring| vring.kick.as_ref()) {
-            kick.discard();
-        }
-    }
-
     fn index(&self, index: u64) -> Result<usize, Rejection> {
         let have = self.vrings.len();
         let index = usize::try_from(index).ok().filter(|index| *index < have);
