@@ -225,7 +225,7 @@ impl Bridge {
             let has_sent = cost.frames > 0;
             if let Some(entry) = self.fabric.entry(port) {
                 entry.turn = Turn::Active;
-                entry.uncharged_look += if has_sent { 0 } else { cost.nanos };
+                entry.uncharged += if has_sent { 0 } else { cost.nanos };
             }
             if !has_sent {
                 self.scheduler.defer(port, *now);
@@ -264,7 +264,7 @@ impl Bridge {
             });
             service.cost.nanos += end.since(served).0;
             if !matches!(left, Left::Waits(UPLINK)) {
-                service.cost.nanos += entry.messages.charge() + std::mem::take(&mut entry.uncharged_look);
+                service.cost.nanos += entry.messages.charge() + std::mem::take(&mut entry.uncharged);
             }
         }
         *now = end;

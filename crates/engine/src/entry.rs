@@ -108,8 +108,9 @@ pub(crate) struct PortEntry {
     pub ticket: Option<Ticket>,
     /// Average time of the worker for what its frames are.
     pub unit_time: UnitTime,
-    /// The worker's time to look into its ring while it waited, in nanoseconds, that was not charged yet.
-    pub uncharged_look: u64,
+    /// The worker's time that was not charged yet, in nanoseconds: to look into its ring while it waited for a guest, and for services of
+    /// which the uplink took nothing.
+    pub uncharged: u64,
     /// The worker's time for messages of its frontend.
     pub messages: Messages,
     /// Bytes of its frames that went to the uplink.
@@ -180,7 +181,7 @@ impl PortEntry {
             marked: 0,
             touched: false,
             taken: 0,
-            uncharged_look: 0,
+            uncharged: 0,
             unit_time: UnitTime::default(),
             messages: Messages::default(),
         }

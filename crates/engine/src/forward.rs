@@ -90,7 +90,7 @@ impl Fabric {
         let has_more = came && !self.has_only_frames_for((from, to), &mut sender, burst, *now);
         if came {
             let end = clock.now();
-            sender.uncharged_look += end.since(*now).0;
+            sender.uncharged += end.since(*now).0;
             *now = end;
         }
         self.entries[from.index()] = Some(sender);
