@@ -263,6 +263,21 @@ fn a_limit_ends_with_the_load_that_needed_it() {
     assert_eq!(worker.refused, before);
 }
 
+#[test]
+fn a_new_tenant_has_no_limit_of_a_former_one() {
+    let mut worker = Worker::with_tenants(&[(1, 9.0)], &[(100, 0.3); 10], [&[None], &[Some(0); 10]]);
+    worker.run(Nanos(SECOND));
+    let (guest, owner) = (PortId(0), worker.owner(1, 0));
+    let takes_more = |inflow: &mut Inflow| {
+        inflow.remove(guest);
+        inflow.received(guest, owner, SECOND / 10);
+        inflow.admits(guest)
+    };
+    assert!(!takes_more(&mut worker.inflow));
+    worker.inflow.remove_tenant(TenantId(0));
+    assert!(takes_more(&mut worker.inflow));
+}
+
 /// Cases found at random, whose second to last sender once got all that it wants.
 #[test]
 fn a_sender_that_wants_a_little_more_than_its_part_gets_no_more() {
