@@ -225,7 +225,7 @@ impl Bridge {
             let has_sent = cost.frames > 0;
             if let Some(entry) = self.fabric.entry(port) {
                 entry.turn = Turn::Active;
-                entry.uncharged += if has_sent { 0 } else { cost.nanos };
+                entry.in_vain += if has_sent { 0 } else { cost.nanos };
             }
             if !has_sent {
                 self.scheduler.defer(port, *now);
@@ -253,7 +253,7 @@ impl Bridge {
         let left = self.serve(&mut service, burst, *now);
         let mut end = clock.now();
         let frames = service.cost.frames - before;
-        let nanos = end.since(*now).0;
+        let (nanos, mut in_vain) = (end.since(*now).0, 0);
         if let Some(entry) = self.fabric.entry(port) {
             let served = end;
             service.cost.nanos += entry.unit_time.own(nanos, frames * FRAME, || {
@@ -265,6 +265,7 @@ impl Bridge {
             service.cost.nanos += end.since(served).0;
             if !matches!(left, Left::Waits(UPLINK)) {
                 service.cost.nanos += entry.messages.charge() + std::mem::take(&mut entry.uncharged);
+                in_vain = std::mem::take(&mut entry.in_vain);
             }
         }
         *now = end;
@@ -288,7 +289,9 @@ impl Bridge {
             Left::Nothing => After::Empty,
             Left::Waits(_) => After::Blocked,
         };
-        self.scheduler.charge(port, service.cost, after, end);
+        let cost = Cost { nanos: service.cost.nanos + in_vain, ..service.cost };
+        self.scheduler.charge(port, cost, after, end);
+        // Not what was done in vain: receivers' limits are computed from the time of one period, and that is of an earlier one.
         self.report_sent(port, service.cost.nanos, after);
         match left {
             Left::Some => {}

@@ -108,9 +108,10 @@ pub(crate) struct PortEntry {
     pub ticket: Option<Ticket>,
     /// Average time of the worker for what its frames are.
     pub unit_time: UnitTime,
-    /// The worker's time that was not charged yet, in nanoseconds: to look into its ring while it waited for a guest, and for services of
+    /// The worker's time that was not charged yet, in nanoseconds: to look into its ring while it waited for a guest; and for services of
     /// which the uplink took nothing.
     pub uncharged: u64,
+    pub in_vain: u64,
     /// The worker's time for messages of its frontend.
     pub messages: Messages,
     /// Bytes of its frames that went to the uplink.
@@ -182,6 +183,7 @@ impl PortEntry {
             touched: false,
             taken: 0,
             uncharged: 0,
+            in_vain: 0,
             unit_time: UnitTime::default(),
             messages: Messages::default(),
         }
