@@ -14,8 +14,8 @@ all: agent plugin mpi
 
 # Programs that run in an initramfs, statically linked: the guests' init, Fairlane for a driver domain, and the frontend that it is
 # tested with.
-STATIC := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" $(CARGO)
-GUESTS := $(STATIC) build --target $(HOST) --bins --package fairlane-agent --package fairlane
+STATIC := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static"
+GUESTS := $(STATIC) $(CARGO) build --target $(HOST) --bins --package fairlane-agent --package fairlane
 agent:
 	$(GUESTS) --quiet --profile agent --package fairlane-hostile
 
@@ -117,7 +117,7 @@ WORK := $(filter-out $(WAIT) $(ALONE),$(basename $(notdir $(wildcard crates/*/te
 DEBUG := $(TARGET)/$(HOST)/debug
 TESTED := $(DEBUG)/guests
 # A test that waits for ever says so each minute, and fails here.
-TEST := $(STATIC:$(CARGO)=timeout --verbose --kill-after=60 1800 $(CARGO)) test --target $(HOST) --workspace --no-fail-fast
+TEST := $(STATIC) timeout --verbose --kill-after=60 1800 $(CARGO) test --target $(HOST) --workspace --no-fail-fast
 
 # The lab's packages are fetched, and tests wait for guests, while the linters run and fuzz targets are built.
 test: export FAIRLANE_GUESTS := required
@@ -145,7 +145,7 @@ tools: guests
 		$(PYTHON)
 
 debug:
-	$(STATIC) build --quiet --target $(HOST) --workspace --bins --tests
+	$(STATIC) $(CARGO) build --quiet --target $(HOST) --workspace --bins --tests
 	@mkdir -p $(TESTED)
 	for program in fairlane fairlane-agent hostile; do strip -o $(TESTED)/$$program $(DEBUG)/$$program || exit 1; done
 
