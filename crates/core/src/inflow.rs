@@ -185,9 +185,9 @@ impl Flows {
 }
 
 impl Inflow {
-    /// Without limits, in the first period.
+    /// Without limits, in the first period. Until now the worker had nothing to do.
     pub fn new() -> Inflow {
-        Inflow { period: 1, ahead: -1, most_bursts: BURSTS.0, ..Inflow::default() }
+        Inflow { period: 1, idle: true, ahead: -1, most_bursts: BURSTS.0, ..Inflow::default() }
     }
 
     /// Sets the time: that of a monotonic clock, without what other threads took of the worker's core while it had something to do. It may
