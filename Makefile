@@ -117,7 +117,7 @@ WORK := $(filter-out $(WAIT) $(ALONE),$(basename $(notdir $(wildcard crates/*/te
 DEBUG := $(TARGET)/$(HOST)/debug
 TESTED := $(DEBUG)/guests
 # A test that waits for ever says so each minute, and fails here.
-TEST := $(STATIC) timeout --verbose --kill-after=60 1800 $(CARGO) test --target $(HOST) --workspace --no-fail-fast
+TEST := $(STATIC) timeout --verbose --kill-after=60 2700 $(CARGO) test --target $(HOST) --workspace --no-fail-fast
 
 # The lab's packages are fetched, and tests wait for guests, while the linters run and fuzz targets are built.
 test: export FAIRLANE_GUESTS := required
