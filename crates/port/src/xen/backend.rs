@@ -54,8 +54,8 @@ type Finder = Box<dyn FnMut(Found) + Send>;
 enum Message {
     Add(Vif),
     Find(Finder),
-    /// The port of this number disconnected its frontend of this number, with the reason if that broke a rule.
-    Disconnected(usize, u64, Option<String>),
+    /// The port of this number disconnected its frontend, with the reason if that broke a rule.
+    Disconnected(usize, Option<String>),
     /// Do nothing for a while, and answer before.
     Rest(Sender<()>, Rest),
     /// Answer when everything that is known of was dealt with.
@@ -74,8 +74,6 @@ struct Vif {
     number: usize,
     /// The frontend it is connected to.
     current: Option<Id>,
-    /// How many it was connected to.
-    connections: u64,
     /// Whether the port was told to disconnect from it.
     disconnecting: bool,
     /// The frontend that broke a rule, until it connects again.
@@ -133,26 +131,14 @@ impl Backend {
         let number = self.vifs;
         self.vifs += 1;
         let (messages, wakeup) = (self.messages.clone(), self.wakeup.clone());
-        let (port, plug) = Xen::new(name, move |frontend, reason| {
+        let (port, plug) = Xen::new(name, move |reason| {
             // The thread is gone only when the process ends.
-            let _ = messages.send(Message::Disconnected(number, frontend, reason));
+            let _ = messages.send(Message::Disconnected(number, reason));
             let _ = wakeup.write(1);
         })?;
         let (name, guest) = (name.to_owned(), guest.to_owned());
         let (current, broken, limit) = (None, None, None);
-        let vif = Vif {
-            name,
-            guest,
-            device,
-            queues,
-            plug,
-            number,
-            current,
-            connections: 0,
-            disconnecting: false,
-            broken,
-            limit,
-        };
+        let vif = Vif { name, guest, device, queues, plug, number, current, disconnecting: false, broken, limit };
         self.send(Message::Add(vif));
         Ok(port)
     }
@@ -255,8 +241,8 @@ impl Dialogue {
                         self.finder = Some(finder);
                         changed.extend(self.all()?);
                     }
-                    Message::Disconnected(number, frontend, reason) => {
-                        self.disconnected(number, frontend, reason);
+                    Message::Disconnected(number, reason) => {
+                        self.disconnected(number, reason);
                         // The next guest of that name may have waited for this.
                         changed.extend(self.all()?);
                     }
@@ -313,11 +299,9 @@ impl Dialogue {
         }
     }
 
-    /// Handles a port's report that it disconnected a frontend. One that broke a rule while the port was told to disconnect is reported
-    /// twice, the second time perhaps when the next one is connected.
-    fn disconnected(&mut self, number: usize, frontend: u64, reason: Option<String>) {
-        let is_its = |vif: &&mut Vif| vif.number == number && vif.connections == frontend;
-        let Some(vif) = self.vifs.iter_mut().find(is_its) else { return };
+    /// Handles a port's report that it disconnected its frontend.
+    fn disconnected(&mut self, number: usize, reason: Option<String>) {
+        let Some(vif) = self.vifs.iter_mut().find(|vif| vif.number == number) else { return };
         let id = vif.current.take();
         vif.disconnecting = false;
         if let (Some(reason), Some(id)) = (reason, id) {
@@ -407,7 +391,6 @@ impl Dialogue {
             Ok(link) => {
                 info!(vif = %vif.name, domain = id.0, device = id.1, resumed = before == State::Connected, "frontend found");
                 vif.current = Some(id);
-                vif.connections += 1;
                 vif.plug.connect(link);
                 // Written even if unchanged: the frontend then announces its address to its neighbours.
                 self.store.write(&format!("{path}/state"), &(State::Connected as u8).to_string())

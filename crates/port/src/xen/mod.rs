@@ -68,9 +68,7 @@ pub struct Xen {
     name: String,
     commands: Receiver<Command>,
     wakeup: Arc<EventFd>,
-    disconnected: Box<dyn Fn(u64, Option<String>) + Send>,
-    /// How many frontends were connected.
-    connections: u64,
+    disconnected: Box<dyn Fn(Option<String>) + Send>,
     watcher: Option<Watcher>,
     link: Option<Link>,
     /// Why the last frontend was disabled or refused, until the next one connects.
@@ -128,13 +126,12 @@ impl Plug {
 }
 
 impl Xen {
-    /// A vif without a frontend. `disconnected` is called on the port's thread after a frontend was disconnected: with its number, of
-    /// those that were connected, from 1, and with the reason if it broke a rule. For one that broke a rule, it is called again on
-    /// command.
+    /// A vif without a frontend. `disconnected` is called on the port's thread after a frontend was disconnected: with
+    /// the reason if it broke a rule, without one on command.
     ///
     /// # Errors
     /// There is no descriptor left for waking the port's worker.
-    pub fn new(name: &str, disconnected: impl Fn(u64, Option<String>) + Send + 'static) -> io::Result<(Xen, Plug)> {
+    pub fn new(name: &str, disconnected: impl Fn(Option<String>) + Send + 'static) -> io::Result<(Xen, Plug)> {
         let wakeup = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
         let (sender, commands) = channel();
         let plug = Plug { commands: sender, wakeup: wakeup.clone() };
@@ -143,7 +140,6 @@ impl Xen {
             commands,
             wakeup,
             disconnected: Box::new(disconnected),
-            connections: 0,
             watcher: None,
             link: None,
             broken: None,
@@ -165,7 +161,6 @@ impl Xen {
             match command {
                 Command::Connect(link) => {
                     self.disconnect();
-                    self.connections += 1;
                     let watched =
                         self.watcher.as_ref().map_or(Ok(()), |watcher| watcher.add(link.descriptor(), EVENTS));
                     match watched {
@@ -179,9 +174,11 @@ impl Xen {
                 }
                 Command::Refuse(reason) => self.broken = Some(reason),
                 Command::Limit(limit) => self.limit = limit,
+                // One that broke a rule meanwhile was reported then; a second report might end the next one.
+                Command::Disconnect if self.link.is_none() => {}
                 Command::Disconnect => {
                     self.disconnect();
-                    (self.disconnected)(self.connections, None);
+                    (self.disconnected)(None);
                 }
             }
         }
@@ -207,7 +204,7 @@ impl Xen {
         warn!(vif = %self.name, %reason, "disabled");
         self.disconnect();
         self.broken = Some(reason.clone());
-        (self.disconnected)(self.connections, Some(reason));
+        (self.disconnected)(Some(reason));
     }
 }
 
@@ -366,7 +363,7 @@ impl Control for Xen {
     /// Asks for the frontend: a worker may not map its rings.
     fn take_back(&mut self) {
         if std::mem::take(&mut self.left) {
-            (self.disconnected)(self.connections, None);
+            (self.disconnected)(None);
         }
     }
 

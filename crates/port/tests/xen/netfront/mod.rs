@@ -309,7 +309,7 @@ impl DerefMut for Backend {
 impl Backend {
     pub(crate) fn new() -> Backend {
         let (sender, disconnected) = mpsc::channel();
-        let on_disconnect = move |_, reason| sender.send(reason).unwrap();
+        let on_disconnect = move |reason| sender.send(reason).unwrap();
         let (port, plug) = Xen::new("test", on_disconnect).unwrap();
         Backend { worker: Worker::new(port), plug: Some(plug), disconnected }
     }
