@@ -6,7 +6,8 @@
 mod frontend;
 
 use fairlane_core::packet::Offload;
-use fairlane_fuzz::Message;
+use fairlane_core::time::Nanos;
+use fairlane_fuzz::{Message, settle};
 use fairlane_port::{Control, Status};
 use frontend::*;
 use libfuzzer_sys::fuzz_target;
@@ -32,8 +33,8 @@ thread_local! {
 
 fuzz_target!(|input: &[u8]| {
     BENCH.with_borrow_mut(|Bench { path, backend, conversations, .. }| {
-        let frontend = Frontend::connect(path, 8);
         let Some((&start, mut input)) = input.split_first() else { return };
+        let frontend = Frontend::connect(path, 8);
         if start & 1 != 0 {
             frontend.set_up(RICH, 2);
         }
@@ -41,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
             let Some(message) = Message::next(&mut input) else { break };
             if count % 64 == 0 {
                 // No other thread reads what this thread sends, and the socket holds some hundred messages.
-                backend.settle();
+                settle(|| backend.handle(Nanos(0)));
             }
             let files = message.files(frontend.memory.as_raw_fd(), frontend.kicks[0].as_raw_fd());
             if message.raw {
@@ -50,23 +51,23 @@ fuzz_target!(|input: &[u8]| {
                 frontend.send(message.request, message.flags, message.payload, &files);
             }
         }
-        backend.settle();
+        settle(|| backend.handle(Nanos(0)));
         backend.put(&frame(0, 100), Offload::default());
         backend.take();
         drop(frontend);
-        backend.settle();
+        settle(|| backend.handle(Nanos(0)));
         *conversations += 1;
         if *conversations % 1000 == 0 {
             let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
             assert!(open < 100, "{open} descriptors are open");
             let mut frontend = Frontend::connect(path, 8);
             frontend.set_up(RICH, 2);
-            backend.settle();
+            settle(|| backend.handle(Nanos(0)));
             assert_eq!(backend.port.status(), Status::Up);
             frontend.transmit(0, [0; HEADER], &frame(1, 200));
             assert_eq!(backend.take().len(), 1);
             drop(frontend);
-            backend.settle();
+            settle(|| backend.handle(Nanos(0)));
         }
     });
 });

@@ -6,6 +6,7 @@ mod frontend;
 
 use fairlane_core::packet::Offload;
 use fairlane_core::time::Nanos;
+use fairlane_fuzz::settle;
 use fairlane_port::{Control, Sink, Source, Status};
 use frontend::*;
 use libfuzzer_sys::fuzz_target;
@@ -39,7 +40,7 @@ fuzz_target!(|input: &[u8]| {
             fill(&mut frontend, input, packed != 0);
         }
         frontend.set_up(RICH | packed | more, 2);
-        backend.settle();
+        settle(|| backend.handle(Nanos(0)));
         assert_eq!(backend.port.status(), Status::Up);
         if !is_filled {
             fill(&mut frontend, input, packed != 0);
@@ -57,7 +58,7 @@ fuzz_target!(|input: &[u8]| {
             backend.port.flush(Nanos(0));
         }
         drop(frontend);
-        backend.settle();
+        settle(|| backend.handle(Nanos(0)));
     });
 });
 

@@ -15,7 +15,7 @@ use fairlane_core::sched;
 use fairlane_core::sched::SchedulerKind;
 use fairlane_core::switch::Config;
 use fairlane_core::time::Nanos;
-use fairlane_fuzz::Message;
+use fairlane_fuzz::{Message, settle};
 use fairlane_port::vhost_user::VhostUser;
 use fairlane_port::{Key, Poller, Status, memory};
 use frontend::{BUFFERS, Frontend, GUEST, HEADER, MEMORY, NO_HEADER, PLAIN, RICH, descriptor, ring};
@@ -175,17 +175,15 @@ impl Bench {
     /// Handles all pending events.
     fn settle(&mut self) {
         let mut ready = Vec::new();
-        // A frontend cannot have caused more events at once.
-        for _ in 0..64 {
+        settle(|| {
             self.poller.wait(Nanos(0), &mut ready).unwrap();
-            if ready.is_empty() {
-                return;
-            }
+            let count = ready.len();
             for (Key(port), number) in ready.drain(..) {
                 let port = self.link.bridge.port(PortId(port)).unwrap();
                 port.event(number, &self.poller, Nanos(0));
             }
-        }
+            count
+        });
     }
 
     /// Forwards all frames, and lets the honest frontend and the host receive theirs. Enables notifications in between, as a worker does.

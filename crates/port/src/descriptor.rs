@@ -2,17 +2,20 @@
 //! or remote: any query to it, any touch of a page of its files, and closing one, can block for as long as it likes. A
 //! worker must never block.
 //!
-//! So such files are recognized by what the kernel itself knows of them, refused, and [closed](close_apart) in a thread
-//! that may block. So are descriptors that others can keep busy: an epoll set that was added to ours, whose files may be any
-//! and without number, and a connection of TCP, whose end may linger.
+//! So such files are recognized by what the kernel itself knows of them, refused, and closed in a thread
+//! [that may block](apart). So are descriptors that others can keep busy: an epoll set that was added to ours, whose files
+//! may be any and without number, and a connection of TCP, whose end may linger.
+//!
+//! What is accepted can take long to close, too: a Unix socket holds messages with any descriptors, and memory of which no
+//! one else has the file is freed, page by page. So that is left to such a thread as well.
 
 use crate::eventfd::is_eventfd;
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::File;
 use std::io;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd};
-use std::thread::{Builder, JoinHandle};
+use std::os::unix::net::UnixStream;
+use std::thread::Builder;
 
 /// The kind of a descriptor: the S_IFMT bits of its mode; 0 for an eventfd and other anonymous inodes.
 ///
@@ -41,8 +44,8 @@ pub(crate) fn is_local(file: impl AsFd) -> bool {
     })
 }
 
-/// Whether a socket is a Unix socket.
-fn is_unix(socket: impl AsFd) -> bool {
+/// Whether it is a Unix socket.
+pub(crate) fn is_unix(socket: impl AsFd) -> bool {
     let (mut domain, mut len) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
     let (fd, level, name) = (socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN);
     // SAFETY: the kernel writes at most `len` bytes, which `domain` has, and the length.
@@ -63,11 +66,22 @@ fn inspect(file: impl AsFd) -> io::Result<(u32, u32)> {
     Ok((u32::from(info.stx_mode) & libc::S_IFMT, info.stx_dev_major))
 }
 
-/// Closes files in a thread of its own, which then ends.
-pub(crate) fn close_apart(files: Vec<File>) -> Option<JoinHandle<()>> {
-    // If the thread cannot be started they stay open: closing them here might block for ever.
-    let files = ManuallyDrop::new(files);
-    Builder::new().name("fairlane-close".to_owned()).spawn(move || drop(ManuallyDrop::into_inner(files))).ok()
+/// Closes what may take long to close, in a thread of its own, which then ends: with it ends the other side of the
+/// returned socket. If no thread can be started, `close` is not called but dropped.
+pub(crate) fn apart(close: impl FnOnce() + Send + 'static) -> Option<UnixStream> {
+    let (here, there) = UnixStream::pair().ok()?;
+    let run = move || {
+        close();
+        drop(there);
+    };
+    Builder::new().name("fairlane-close".to_owned()).spawn(run).ok().map(|_| here)
+}
+
+/// Closes files [apart](apart), if there are any.
+pub(crate) fn close_apart(files: Vec<File>) {
+    if !files.is_empty() {
+        apart(move || drop(files));
+    }
 }
 
 #[cfg(test)]
@@ -75,7 +89,6 @@ mod tests {
     use super::*;
     use nix::sys::eventfd::EventFd;
     use nix::sys::memfd::{MFdFlags, memfd_create};
-    use std::os::unix::net::UnixStream;
 
     #[test]
     fn memory_pipes_sockets_and_devices_are_local() {

@@ -6,18 +6,22 @@ mod frontend;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Control, Status};
 use frontend::*;
+use nix::fcntl::{FallocateFlags, fallocate};
 use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::memfd::MFdFlags;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg, setsockopt, sockopt};
+use nix::time::{ClockId, clock_gettime};
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -95,6 +99,13 @@ fn answer(device: &mut File, request: &[u8]) {
     device.write_all(&message).unwrap();
 }
 
+/// Threads that close files are those of all tests, so these run one by one.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Whether files of this process are being closed.
 fn closing() -> bool {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
@@ -104,6 +115,7 @@ fn closing() -> bool {
 
 #[test]
 fn memory_on_a_file_system_that_answers_nothing_blocks_no_worker() {
+    let _alone = alone();
     let device = match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         Ok(device) if nix::unistd::geteuid().is_root() => device,
         refused => {
@@ -140,13 +152,7 @@ fn memory_on_a_file_system_that_answers_nothing_blocks_no_worker() {
         served.push((dir, path, backend));
     }
     // A thread has its name once it runs.
-    for _ in 0..500 {
-        if closing() {
-            break;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    assert!(closing());
+    until(closing);
 
     // Its vif accepts no frontend while that is so: there is one such thread for each vif.
     let (_dir, path, mut backend) = served.remove(0);
@@ -157,15 +163,12 @@ fn memory_on_a_file_system_that_answers_nothing_blocks_no_worker() {
     }
     assert!(matches!(backend.port.status(), Status::Disabled(_)));
     drop(file_system);
-    while closing() {
-        thread::yield_now();
-    }
+    until(|| !closing());
     backend.until_up();
 }
 
-/// Its last owner waits until the other side has read all, as it is closed.
-#[test]
-fn a_connection_that_lingers_blocks_no_worker() {
+/// A connection whose last owner waits for an hour, as it closes it, until the other end is gone; and that end.
+fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (other_end, _) = listener.accept().unwrap();
@@ -173,18 +176,134 @@ fn a_connection_that_lingers_blocks_no_worker() {
     setsockopt(&stream, sockopt::Linger, &hour).unwrap();
     stream.set_nonblocking(true).unwrap();
     while stream.write(&[0; 1 << 16]).is_ok() {}
+    (stream, other_end)
+}
+
+/// Runs what must not wait for others, in a thread.
+fn without_waiting<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || _ = done.send(work()));
+    ended.recv_timeout(Duration::from_secs(60)).expect("the worker waits for others")
+}
+
+#[test]
+fn a_connection_that_lingers_blocks_no_worker() {
+    let _alone = alone();
+    let (stream, _other_end) = lingering();
     let (_dir, path) = place();
     let mut backend = Backend::listen(&path, 1);
     let frontend = Frontend::connect(&path, 8);
     frontend.set_up(RICH, 0);
     frontend.send_longs(SET_VRING_CALL, &[0], &[stream.as_raw_fd()]);
-    let (done, ended) = mpsc::channel();
-    thread::spawn(move || {
+    let why = without_waiting(move || {
         // The message has the only one left.
         drop(stream);
-        done.send(backend.until_disabled()).unwrap();
+        backend.until_disabled()
     });
-    let why = ended.recv_timeout(Duration::from_secs(60)).expect("the worker waits for a connection to end");
     assert!(why.contains("what notifies an eventfd or a Unix socket"), "{why}");
+}
+
+/// A message in a Unix socket has it, and nobody else.
+#[test]
+fn a_connection_that_lingers_in_a_socket_blocks_no_worker() {
+    let _alone = alone();
+    for (as_call, until_replaced) in [(true, true), (true, false), (false, false)] {
+        let (stream, other_end) = lingering();
+        let (_dir, path) = place();
+        let mut backend = Backend::listen(&path, 1);
+        let frontend = Frontend::connect(&path, 8);
+        frontend.set_up(RICH, 2);
+        backend.until_up();
+        let holder = if as_call {
+            let (call, far) = UnixStream::pair().unwrap();
+            frontend.send_longs(SET_VRING_CALL, &[0], &[call.as_raw_fd()]);
+            backend.settle();
+            drop(call);
+            far
+        } else {
+            frontend.stream.try_clone().unwrap()
+        };
+        // Of the connection itself, what has not been read is never looked at.
+        let control = [ControlMessage::ScmRights(&[stream.as_raw_fd()])];
+        sendmsg::<()>(holder.as_raw_fd(), &[IoSlice::new(b"12345")], &control, MsgFlags::empty(), None).unwrap();
+        drop((stream, holder));
+        let backend = without_waiting(move || {
+            if until_replaced {
+                frontend.send_longs(SET_VRING_CALL, &[0], &[frontend.calls[0].as_raw_fd()]);
+                backend.settle();
+                assert_eq!(backend.port.status(), Status::Up);
+            }
+            if as_call {
+                drop(frontend);
+                backend.until(|port| port.status() == Status::Waiting);
+            }
+            backend
+        });
+        without_waiting(move || drop(backend));
+        until(closing);
+        drop(other_end);
+        until(|| !closing());
+    }
+}
+
+/// The same, sent by a frontend that was never accepted.
+#[test]
+fn a_connection_that_lingers_in_a_queue_blocks_no_worker() {
+    let _alone = alone();
+    let (stream, other_end) = lingering();
+    let (_dir, path) = place();
+    let mut backend = Backend::listen(&path, 1);
+    let frontend = Frontend::connect(&path, 8);
+    frontend.set_up(RICH, 2);
+    backend.until_up();
+    let second = Frontend::connect(&path, 8);
+    second.send_longs(SET_VRING_CALL, &[0], &[stream.as_raw_fd()]);
+    backend.settle();
+    drop((stream, second));
+    without_waiting(move || drop(backend));
+    until(closing);
     drop(other_end);
+    until(|| !closing());
+}
+
+/// Memory of which the backend has the only file is freed as it is closed, which takes long.
+#[test]
+fn the_worker_frees_no_memory() {
+    let _alone = alone();
+    const LARGE: u64 = 256 << 20;
+    let large = || {
+        let file = file_of("large", LARGE, MFdFlags::empty());
+        fallocate(&file, FallocateFlags::empty(), 0, LARGE as libc::off_t).unwrap();
+        file
+    };
+    let spent = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+    let ours = large();
+    let before = spent();
+    drop(ours);
+    let alone = spent() - before;
+    let table = [1, GUEST, LARGE, USER, 0];
+    let unknown = 200;
+    let log = [LARGE, 0];
+    for (request, payload) in [(GET_FEATURES, &[][..]), (unknown, &[]), (SET_MEM_TABLE, &table), (SET_LOG_BASE, &log)] {
+        let (_dir, path) = place();
+        let mut backend = Backend::listen(&path, 1);
+        let mut used = Duration::ZERO;
+        for replaced in [true, false] {
+            let frontend = Frontend::connect(&path, 8);
+            frontend.set_up(RICH, 2);
+            backend.until_up();
+            frontend.send_longs(request, payload, &[large().as_raw_fd()]);
+            let before = spent();
+            backend.settle();
+            if replaced {
+                frontend.set_up(RICH, 2);
+                frontend.send_longs(SET_LOG_BASE, &[LOG, 0], &[file_of("log", LOG, MFdFlags::empty()).as_raw_fd()]);
+                backend.settle();
+            }
+            drop(frontend);
+            backend.settle();
+            used += spent() - before;
+        }
+        assert!(used < alone / 2, "request {request}: the worker took {used:?}; to free it takes {alone:?}");
+    }
 }

@@ -5,10 +5,12 @@
 //! is an error.
 
 use super::rejection::Rejection;
-use crate::descriptor::is_local;
+use crate::descriptor::{close_apart, is_local, is_unix};
+use crate::eventfd::is_eventfd;
 use crate::passing;
 use std::fs::File;
 use std::io::{self, Write};
+use std::mem::ManuallyDrop;
 use std::os::unix::net::UnixStream;
 use vhost::vhost_user::message::{FrontendReq, MAX_ATTACHED_FD_ENTRIES, MAX_MSG_SIZE};
 
@@ -18,6 +20,9 @@ const HEADER: usize = 12;
 const VERSION: u32 = 1;
 const REPLY: u32 = 4;
 const NEED_REPLY: u32 = 8;
+/// The most Unix sockets passed over one connection. User-Mode Linux passes one for each queue as it boots.
+const MOST_SOCKETS: usize = 256;
+
 /// One message of a frontend.
 pub(super) struct Message {
     /// The request.
@@ -64,18 +69,20 @@ pub(super) struct Channel {
     /// The bytes of the next message received so far.
     partial: Vec<u8>,
     files: Vec<File>,
-    /// Files whose use may block us. A message with any is the connection's last.
-    foreign: Vec<File>,
+    /// Files whose use may block us. A message with any is the connection's last. To close them may block for ever, so it
+    /// is done by [`Channel::close`] or not at all.
+    foreign: ManuallyDrop<Vec<File>>,
+    /// A duplicate of each Unix socket, so that none is closed before the connection is: that may block, too.
+    sockets: Vec<File>,
+    /// Duplicates of what else came with the last message, so that handling it closes nothing that takes long.
+    held: Vec<File>,
 }
 
 impl Channel {
-    /// A channel over a connected socket.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub(super) fn new(stream: UnixStream) -> io::Result<Channel> {
-        stream.set_nonblocking(true)?;
-        Ok(Channel { stream, partial: Vec::new(), files: Vec::new(), foreign: Vec::new() })
+    /// A channel over a connected socket that does not block.
+    pub(super) fn new(stream: UnixStream) -> Channel {
+        let [files, sockets, held] = [const { Vec::new() }; 3];
+        Channel { stream, partial: Vec::new(), files, foreign: ManuallyDrop::default(), sockets, held }
     }
 
     /// The socket, to be watched.
@@ -83,9 +90,29 @@ impl Channel {
         &self.stream
     }
 
-    /// The files to be [closed in another thread](crate::descriptor::close_apart).
-    pub(super) fn foreign(self) -> Vec<File> {
-        self.foreign
+    /// Ends it, and closes all that came and is not in use. This may block for as long as the frontend likes.
+    pub(super) fn close(self) {
+        drop(ManuallyDrop::into_inner(self.foreign));
+    }
+
+    /// Keeps the files of a message open: sockets until the end, others until it [was handled](Channel::release).
+    ///
+    /// # Errors
+    /// The system's error, or there are too many sockets.
+    pub(super) fn hold(&mut self, files: &[File]) -> io::Result<()> {
+        for file in files.iter().filter(|file| !is_eventfd(file)) {
+            let held = if is_unix(file) { &mut self.sockets } else { &mut self.held };
+            held.push(file.try_clone()?);
+        }
+        if self.sockets.len() > MOST_SOCKETS {
+            return Err(invalid(format!("more than {MOST_SOCKETS} sockets were passed over one connection")));
+        }
+        Ok(())
+    }
+
+    /// Closes in another thread what came with the message that was handled, unless it is in use.
+    pub(super) fn release(&mut self) {
+        close_apart(std::mem::take(&mut self.held));
     }
 
     /// Whether no message has arrived in part.
@@ -93,7 +120,7 @@ impl Channel {
         self.partial.is_empty()
     }
 
-    /// The next message, if it arrived completely.
+    /// The next message, if it arrived completely. Its files are [held](Channel::hold).
     ///
     /// # Errors
     /// The frontend left, or sent an invalid message.
@@ -111,7 +138,6 @@ impl Channel {
             }
             // The header and the whole payload are here.
             let message = std::mem::take(&mut self.partial);
-            let files = std::mem::take(&mut self.files);
             let word = |at: usize| u32::from_ne_bytes([message[at], message[at + 1], message[at + 2], message[at + 3]]);
             let (request, flags) = (word(0), word(4));
             if flags & 3 != VERSION || flags & REPLY != 0 {
@@ -122,6 +148,12 @@ impl Channel {
             let request = FrontendReq::try_from(request)
                 .map_err(|()| invalid(format!("message {request} is not one that a frontend sends")))?;
             let need_reply = flags & NEED_REPLY != 0;
+            let files = std::mem::take(&mut self.files);
+            if let Err(error) = self.hold(&files) {
+                // They are closed with the connection.
+                self.files = files;
+                return Err(error);
+            }
             return Ok(Some(Message { request, need_reply, payload: message[HEADER..].to_vec(), files }));
         }
     }

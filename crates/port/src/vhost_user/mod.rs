@@ -16,7 +16,7 @@ mod session;
 mod socket;
 
 use crate::burst::{Batch, Burst};
-use crate::descriptor::close_apart;
+use crate::descriptor::apart;
 use crate::keeper::{Keeper, Kept};
 use crate::poller::{Key, Poller, Watcher};
 use crate::virtqueue::Violation;
@@ -37,11 +37,12 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use tracing::{info, warn};
 
-/// The connection's number among the port's descriptors; the socket's number is below, kicks are above.
+/// Numbers among the port's descriptors: the connection, and the end of what is closed of the last one. The socket's number
+/// is below, kicks are above.
 const CONNECTION: u32 = 8;
+const CLOSED: u32 = 9;
 
 /// A vhost-user network device's backend.
 pub struct VhostUser {
@@ -59,8 +60,9 @@ pub struct VhostUser {
     /// Whether messages are not read for now, because the frontend sent too many; and whether that was logged.
     messages_paused: bool,
     pause_logged: bool,
-    /// Closes files of the last frontend, which may block: one such frontend at a time.
-    closing: Option<JoinHandle<()>>,
+    /// Ends once all is closed that the last frontend shared and passed. Until then there is no next one, so that each vif
+    /// has one such thread.
+    closing: Option<UnixStream>,
     /// Why the last frontend was rejected, until the next one connects.
     refused: Option<String>,
 }
@@ -126,13 +128,15 @@ impl VhostUser {
 
     /// Offers packed rings besides split ones. A driver that knows them (User-Mode Linux's, for one) then uses them, unless its
     /// frontend says otherwise.
-    pub fn with_packed_rings(self) -> VhostUser {
-        VhostUser { packed: true, ..self }
+    pub fn with_packed_rings(mut self) -> VhostUser {
+        self.packed = true;
+        self
     }
 
     /// Keeps the connection for the next process, and begins with the one that the former process kept.
-    pub fn kept_by(self, keeper: Arc<Keeper>, kept: Option<Kept>) -> VhostUser {
-        VhostUser { keeper: Some(keeper), kept, ..self }
+    pub fn kept_by(mut self, keeper: Arc<Keeper>, kept: Option<Kept>) -> VhostUser {
+        (self.keeper, self.kept) = (Some(keeper), kept);
+        self
     }
 
     /// Goes on with the connection of the former process, if there is one.
@@ -151,21 +155,27 @@ impl VhostUser {
 
     fn resumed(&self, kept: Kept, watcher: &Watcher) -> Result<Peer, Unusable> {
         let (stream, messages) = kept::read(kept, self.socket.path())?;
-        let mut peer = self.admit(stream, watcher)?;
+        self.admit(&stream, watcher)?;
+        let mut peer = self.begin(stream, watcher);
         for message in messages {
+            peer.channel.hold(&message.files)?;
             // The frontend has its reply.
             peer.session.handle(message)?;
+            peer.channel.release();
         }
         Ok(peer)
     }
 
-    /// Begins with a frontend that may use the socket.
-    fn admit(&self, stream: UnixStream, watcher: &Watcher) -> io::Result<Peer> {
-        self.access.admit(&stream)?;
-        let channel = Channel::new(stream)?;
-        watcher.add(channel.socket(), CONNECTION)?;
+    /// Checks that a frontend may use the socket, and watches its connection.
+    fn admit(&self, stream: &UnixStream, watcher: &Watcher) -> io::Result<()> {
+        self.access.admit(stream)?;
+        stream.set_nonblocking(true)?;
+        watcher.add(stream, CONNECTION)
+    }
+
+    fn begin(&self, stream: UnixStream, watcher: &Watcher) -> Peer {
         let session = Session::new(self.queues, self.packed, watcher.clone());
-        Ok(Peer { channel, session, keeper: self.keeper.clone() })
+        Peer { channel: Channel::new(stream), session, keeper: self.keeper.clone() }
     }
 
     /// Has the next process go on with the connection as it is now.
@@ -179,22 +189,37 @@ impl VhostUser {
 
     /// Accepts a frontend if there is one and none is connected.
     fn accept(&mut self) {
-        let busy = self.peer.is_some() || self.closing.as_ref().is_some_and(|closing| !closing.is_finished());
+        let busy = self.peer.is_some() || self.closing.is_some();
         let Some(watcher) = self.watcher.as_ref().filter(|_| !busy) else { return };
         let Some(stream) = self.socket.accept() else { return };
-        match self.admit(stream, watcher) {
-            Ok(peer) => {
+        match self.admit(&stream, watcher) {
+            Ok(()) => {
                 info!(vif = %self.name, "frontend connected");
                 self.socket.pause(watcher);
                 self.refused = None;
-                self.peer = Some(peer);
+                self.peer = Some(self.begin(stream, watcher));
                 self.keep();
             }
             Err(error) => {
                 warn!(vif = %self.name, %error, "a frontend was not accepted");
                 self.refused = Some(error.to_string());
+                self.close(move || drop(stream));
             }
         }
+    }
+
+    /// Closes what a frontend brought in a thread of its own, and accepts none until that is done.
+    fn close(&mut self, what: impl FnOnce() + Send + 'static) {
+        let Some(watcher) = &self.watcher else { return };
+        self.socket.pause(watcher);
+        self.closing = apart(what);
+        if let Some(closing) = &self.closing
+            && let Err(error) = watcher.add(closing, CLOSED)
+        {
+            warn!(vif = %self.name, %error, "what its last frontend brought may still be open");
+            self.closing = None;
+        }
+        self.wait_for_frontend();
     }
 
     /// Handles one message. A frontend with more to say gets another turn later, so that it delays nobody.
@@ -216,18 +241,30 @@ impl VhostUser {
             warn!(vif = %self.name, reason = %error, "frontend rejected");
             self.refused = Some(error.to_string());
         }
-        if let (Some(watcher), Some(peer)) = (&self.watcher, self.peer.take()) {
-            watcher.remove(peer.channel.socket());
-            peer.forget();
-            let files = peer.channel.foreign();
-            self.closing = if files.is_empty() { None } else { close_apart(files) };
+        self.peer.iter().for_each(Peer::forget);
+        if let Some(rest) = self.part() {
+            self.close(rest);
         }
-        self.wait_for_frontend();
     }
 
-    /// Waits for a frontend.
+    /// Ends the connection. Returns what closes all that its frontend shared and passed.
+    fn part(&mut self) -> Option<impl FnOnce() + Send + use<>> {
+        let Peer { channel, mut session, .. } = self.peer.take()?;
+        if let Some(watcher) = &self.watcher {
+            watcher.remove(channel.socket());
+        }
+        session.stop_all();
+        Some(move || {
+            drop(session);
+            channel.close();
+        })
+    }
+
+    /// Waits for a frontend, unless one must not come yet.
     fn wait_for_frontend(&mut self) {
-        if let Some(watcher) = &self.watcher
+        if self.closing.is_none()
+            && !self.messages_paused
+            && let Some(watcher) = &self.watcher
             && let Err(error) = self.socket.wait(watcher)
         {
             warn!(vif = %self.name, %error, "no frontend can be accepted any more");
@@ -259,6 +296,7 @@ impl Peer {
         let Some(message) = self.channel.receive()? else { return Ok(()) };
         let (request, need_reply) = (message.request, message.need_reply);
         let outcome = self.session.handle(message);
+        self.channel.release();
         let replied = match &outcome {
             Ok(Some(payload)) => self.channel.reply(request, payload),
             _ if need_reply && self.session.acknowledges() => {
@@ -285,6 +323,17 @@ impl Peer {
     fn check_torn(&mut self, name: &str) {
         if let Some(violation) = self.session.torn().filter(|_| self.session.broken().is_none()) {
             self.disable(name, violation);
+        }
+    }
+}
+
+impl Drop for VhostUser {
+    fn drop(&mut self) {
+        if let Some(watcher) = &self.watcher {
+            self.socket.pause(watcher);
+        }
+        if let Some(rest) = self.part() {
+            apart(rest);
         }
     }
 }
@@ -396,6 +445,10 @@ impl Control for VhostUser {
         match number {
             // The work that a kick signals is found in the ring.
             FIRST_KICK.. => return,
+            CLOSED => {
+                self.closing = None;
+                return self.wait_for_frontend();
+            }
             // The event is of a message beyond the limit; it stays unread.
             _ if self.messages_paused => return,
             CONNECTION => self.handle_message(),

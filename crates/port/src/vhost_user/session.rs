@@ -11,6 +11,7 @@ use super::message::Message;
 use super::queues::{self, Queues, Setting};
 use super::rejection::Rejection;
 use crate::Withheld;
+use crate::descriptor::close_apart;
 use crate::notifier::{Notifier, Way};
 use crate::poller::{Interest, Watcher};
 use crate::virtqueue::{DirtyLog, GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Region, Violation};
@@ -304,9 +305,12 @@ impl Session {
             }
             Request::REM_MEM_REG => {
                 let region = region(&message, 8)?;
-                if !self.memory.remove(region) {
+                let place = |region: Region| (region.guest, region.user, region.len);
+                let files = self.memory.remove(|known| place(known) == place(region));
+                if files.is_empty() {
                     return Err(Rejection::NoRegion(region.guest));
                 }
+                close_apart(files);
             }
             _ => {
                 let (regions, files) = (message.word(0)? as usize, message.files.len());
@@ -314,7 +318,7 @@ impl Session {
                     return Err(Rejection::Table { regions, files });
                 }
                 // Unmapped before the new one is mapped, so that only one counts against the budget.
-                self.memory = GuestMemory::default();
+                close_apart(self.memory.remove(|_| true));
                 for (index, file) in std::mem::take(&mut message.files).into_iter().enumerate() {
                     self.memory.add(region(&message, 8 + 32 * index)?, file)?;
                 }
@@ -331,8 +335,10 @@ impl Session {
             return Ok(());
         }
         self.stop_all();
-        // Unmapped before the new one is mapped, so that only one counts against the budget.
-        self.log = None;
+        // Unmapped before the new one is mapped, so that only one counts against the budget. No stopped queue has it.
+        if let Some(log) = self.log.take().and_then(Arc::into_inner) {
+            close_apart(vec![log.unmap()]);
+        }
         let (offset, len) = (message.long(8)?, message.long(0)?);
         self.log = Some(Arc::new(DirtyLog::new(file, offset, len)?));
         Ok(())

@@ -1,6 +1,7 @@
 //! The socket between frontend and backend: one listens, the other connects.
 
 use super::access::Access;
+use crate::descriptor::apart;
 use crate::poller::Watcher;
 use crate::store;
 use nix::errno::Errno;
@@ -8,7 +9,8 @@ use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bin
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -22,9 +24,32 @@ const RETRY: Duration = Duration::from_millis(200);
 const SOCKET: u32 = 0;
 
 enum Role {
-    Listener(Arc<UnixListener>),
+    Listener(Arc<Listener>),
     /// Connects each time the timer fires.
     Connector(TimerFd),
+}
+
+/// A listening socket. Frontends in its queue may have sent files already, so it is closed [apart](apart), too.
+struct Listener(ManuallyDrop<UnixListener>);
+
+impl From<OwnedFd> for Listener {
+    fn from(socket: OwnedFd) -> Listener {
+        Listener(ManuallyDrop::new(socket.into()))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses it after this.
+        let listener = unsafe { ManuallyDrop::take(&mut self.0) };
+        apart(move || drop(listener));
+    }
 }
 
 /// Checks that the directory of a socket exists.
@@ -97,7 +122,7 @@ impl Socket {
     /// Accepts a frontend, or connects to one, if there is one now.
     pub(super) fn accept(&self) -> Option<UnixStream> {
         match &self.role {
-            Role::Listener(listener) => listener.accept().ok().map(|(stream, _)| stream),
+            Role::Listener(listener) => listener.0.accept().ok().map(|(stream, _)| stream),
             Role::Connector(_) => connect(&self.path).ok(),
         }
     }
@@ -113,7 +138,7 @@ impl Socket {
     /// Stops watching, as a frontend is connected. Others wait in the socket's own queue.
     pub(super) fn pause(&self, watcher: &Watcher) {
         match &self.role {
-            Role::Listener(listener) => watcher.remove(listener),
+            Role::Listener(listener) => watcher.remove(&**listener),
             Role::Connector(timer) => watcher.remove(timer),
         }
     }
@@ -124,7 +149,7 @@ impl Socket {
     /// The system's error.
     pub(super) fn wait(&self, watcher: &Watcher) -> io::Result<()> {
         match &self.role {
-            Role::Listener(listener) => watcher.add(listener, SOCKET),
+            Role::Listener(listener) => watcher.add(&**listener, SOCKET),
             Role::Connector(timer) => {
                 timer.set(Expiration::Interval(TimeSpec::from_duration(RETRY)), TimerSetTimeFlags::empty())?;
                 watcher.add(timer, SOCKET)
@@ -143,7 +168,7 @@ impl Drop for Socket {
 }
 
 /// A socket at a path, which does not listen yet.
-fn bind_to(path: &Path) -> io::Result<UnixListener> {
+fn bind_to(path: &Path) -> io::Result<Listener> {
     let at = |error: io::Error| io::Error::new(error.kind(), format!("socket {}: {error}", path.display()));
     if path.symlink_metadata().is_ok_and(|info| info.file_type().is_socket()) {
         match is_left_behind(path) {

@@ -63,6 +63,11 @@ impl DirtyLog {
         Ok(DirtyLog { bits, file, offset, len, changed: AtomicBool::new(false) })
     }
 
+    /// Unmaps it. Returns its file, as [`GuestMemory::remove`](super::memory::GuestMemory::remove) does.
+    pub(crate) fn unmap(self) -> File {
+        self.file
+    }
+
     /// The file, and where the log is in it: offset and bytes.
     pub(crate) fn place(&self) -> (&File, u64, u64) {
         (&self.file, self.offset, self.len)

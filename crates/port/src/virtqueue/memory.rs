@@ -109,12 +109,9 @@ impl GuestMemory {
         start
     }
 
-    /// Unmaps the region with these addresses and length. False if there is none.
-    pub(crate) fn remove(&mut self, region: Region) -> bool {
-        let before = self.mappings.len();
-        self.mappings
-            .retain(|m| (m.region.guest, m.region.user, m.region.len) != (region.guest, region.user, region.len));
-        self.mappings.len() < before
+    /// Unmaps regions. Returns their files: the last one to close such a file frees its memory, which takes long.
+    pub(crate) fn remove(&mut self, which: impl Fn(Region) -> bool) -> Vec<File> {
+        self.mappings.extract_if(.., |mapping| which(mapping.region)).filter_map(|mapping| mapping.file).collect()
     }
 
     /// Whether the frontend truncated a file of the memory. Reads return zeros from then on.

@@ -12,6 +12,8 @@ use fairlane_port::vhost_user::VhostUser;
 use fairlane_port::{Control, Refusal, Status};
 pub(crate) use guest::*;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 use tempfile::TempDir;
 pub(crate) use worker::*;
 
@@ -42,6 +44,18 @@ impl Backend {
         let Status::Disabled(why) = self.port.status() else { panic!("it is {:?}", self.port.status()) };
         assert!(why.contains(reason), "the reason is: {why}");
     }
+}
+
+/// Waits until threads that close files of frontends have done it, or have begun.
+#[track_caller]
+pub(crate) fn until(right: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if right() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("files are still open, or none is closed");
 }
 
 /// A path for a socket, removed with its directory.
