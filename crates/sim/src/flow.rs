@@ -19,7 +19,7 @@ pub(crate) struct Flow {
     pub to: Place,
     /// Addresses of both.
     pub macs: (Mac, Mac),
-    /// When the next frame is due, in nanoseconds.
+    /// When the next frame is due, or the next round of an incast, in nanoseconds.
     next: f64,
     /// Until when it is on.
     edge: f64,
@@ -73,9 +73,14 @@ impl Flow {
         }
     }
 
-    /// When the next frame is due.
+    /// When the next frame is due, or the next round of an incast.
     pub(crate) fn due(&self) -> Nanos {
         Nanos(self.next.ceil() as u64)
+    }
+
+    /// A round of an incast begins, and the next one is due so much later.
+    pub(crate) fn follow(&mut self, interval: Nanos) {
+        self.next += interval.0 as f64;
     }
 
     /// The next frame, if it is due by `now`: for sources that have their own times.

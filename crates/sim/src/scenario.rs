@@ -156,8 +156,8 @@ pub struct Guest {
     pub ring: usize,
     /// Time from a notification until it is handled, while the guest runs.
     pub wake: Nanos,
-    /// What it does for each frame that it sends. Before it is done, its sources make no others; answers are sent at once, and the
-    /// sources wait for that work as well.
+    /// What it does, while it has its CPU, for each frame that it sends. Before it is done, its sources make no others; answers are
+    /// sent at once, and the sources wait for that work as well.
     pub work: Work,
     /// What it does with each frame that it receives. Before it is done, it takes no others.
     pub rx_work: Work,
@@ -190,6 +190,22 @@ impl Cpu {
         runs.then(|| Cpu::Turns { phase: Nanos(phase.0 % end.0), ends })
     }
 
+    /// When it has run for so long since `now`.
+    pub(crate) fn has_run(&self, work: Nanos, now: Nanos) -> Nanos {
+        let Cpu::Turns { ends, phase } = self else { return now + work };
+        let (mut left, mut at) = (work, self.runs_at(now));
+        loop {
+            let over = (at.0 + phase.0) % ends.last().map_or(1, |period| period.0);
+            let turn = ends.partition_point(|end| end.0 <= over);
+            let rest = Nanos(ends.get(turn).map_or(u64::MAX, |end| end.0 - over));
+            if left <= rest {
+                return at + left;
+            }
+            left = left - rest;
+            at = self.runs_at(at + rest);
+        }
+    }
+
     /// When it runs next, at `now` or later.
     pub(crate) fn runs_at(&self, now: Nanos) -> Nanos {
         let Cpu::Turns { ends, phase } = self else { return now };
@@ -206,7 +222,7 @@ impl Cpu {
                 break;
             }
             wait += length;
-            from = if end == period.0 { 0 } else { end };
+            from = if (turn + 1) % ends.len() == 0 { 0 } else { end };
         }
         now + Nanos(wait)
     }
@@ -317,6 +333,7 @@ pub enum Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_guest_runs_in_every_other_turn() {
@@ -329,7 +346,24 @@ mod tests {
         assert_eq!([0, 49, 50, 80].map(|time| at(&late, time)), [50, 50, 50, 140]);
         let odd = Cpu::turns(&millis(&[0, 10, 5]), Nanos(0)).unwrap();
         assert_eq!([0, 9, 10, 14, 15].map(|time| at(&odd, time)), [10, 10, 10, 14, 25]);
+        let last_is_empty = Cpu::turns(&millis(&[0, 1, 1, 1, 0]), Nanos(0)).unwrap();
+        assert_eq!(last_is_empty.runs_at(Nanos::from_millis(2)), Nanos::from_millis(4));
         assert_eq!(Cpu::turns(&millis(&[0, 60]), Nanos(0)), None);
         assert_eq!(Cpu::turns(&[], Nanos(0)), None);
+    }
+
+    proptest! {
+        /// As counted in steps of a nanosecond, in each of which it runs or waits.
+        #[test]
+        fn work_is_done_in_its_turns(turns in prop::collection::vec(0u64..9, 1..6), phase in 0u64..40, now in 0u64..50, work in 0u64..40) {
+            let lengths: Vec<Nanos> = turns.into_iter().map(Nanos).collect();
+            let Some(cpu) = Cpu::turns(&lengths, Nanos(phase)) else { return Ok(()) };
+            let mut runs = (now..).filter(|at| cpu.runs_at(Nanos(*at)) == Nanos(*at));
+            let expected = match work.checked_sub(1) {
+                None => runs.next(),
+                Some(before) => runs.nth(before as usize).map(|last| last + 1),
+            };
+            prop_assert_eq!(Some(cpu.has_run(Nanos(work), Nanos(now)).0), expected);
+        }
     }
 }

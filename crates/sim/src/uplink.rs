@@ -56,8 +56,10 @@ pub(crate) struct Wire {
     outward: Line,
     /// Frames that left, with the time of their last bit.
     pub left: Vec<(Nanos, Frame)>,
-    /// Frames that arrive, with the time of their last bit, in order.
+    /// Frames on their way to the card, with the time of their last bit, in order.
     arriving: VecDeque<(Nanos, Frame)>,
+    /// Frames in the card's ring.
+    ring: VecDeque<Frame>,
     /// Frames that found the card's ring full.
     lost: u64,
 }
@@ -65,23 +67,31 @@ pub(crate) struct Wire {
 impl Wire {
     /// With a rate, and bytes that may wait for it.
     pub(crate) fn new(rate: u64, queue: u64) -> Wire {
-        Wire { outward: Line::new(rate, queue), left: Vec::new(), arriving: VecDeque::new(), lost: 0 }
+        let (arriving, ring) = (VecDeque::new(), VecDeque::new());
+        Wire { outward: Line::new(rate, queue), left: Vec::new(), arriving, ring, lost: 0 }
     }
 
-    /// A frame arrives at a time, no earlier than those before it. False if it is lost, as the ring is full.
-    pub(crate) fn arrive(&mut self, at: Nanos, frame: Frame) -> bool {
-        let fits = self.arriving.len() < RING;
-        if fits {
-            self.arriving.push_back((at, frame));
-        } else {
-            self.lost += 1;
+    /// A frame will arrive at a time, no earlier than those before it.
+    pub(crate) fn arrive(&mut self, at: Nanos, frame: Frame) {
+        self.arriving.push_back((at, frame));
+    }
+
+    /// Puts what arrived by `now` into the ring, which only the backend empties: so it was as full as this when they came.
+    fn fill(&mut self, now: Nanos) {
+        while self.arriving.front().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, frame)) = self.arriving.pop_front()
+        {
+            if self.ring.len() < RING {
+                self.ring.push_back(frame);
+            } else {
+                self.lost += 1;
+            }
         }
-        fits
     }
 
     /// Frames that left or arrive and were not taken.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &Frame> {
-        self.left.iter().chain(&self.arriving).map(|(_, frame)| frame)
+        self.left.iter().chain(&self.arriving).map(|(_, frame)| frame).chain(&self.ring)
     }
 }
 
@@ -98,19 +108,21 @@ pub(crate) struct Uplink {
 impl Source for Uplink {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
         self.seen = now;
-        let wire = self.wire.lock();
-        let here = wire.arriving.iter().take_while(|(at, _)| *at <= now).map(|(_, frame)| frame);
-        frame::offer(here, budget, burst)
+        let mut wire = self.wire.lock();
+        wire.fill(now);
+        frame::offer(wire.ring.iter(), budget, burst)
     }
 
     fn consume(&mut self, frames: usize) {
         let mut wire = self.wire.lock();
-        self.backend.spend(wire.arriving.drain(..frames).map(|(_, frame)| frame.len));
+        self.backend.spend(wire.ring.drain(..frames).map(|frame| frame.len));
     }
 
     fn waiting(&mut self, now: Nanos) -> bool {
         self.seen = now;
-        self.wire.lock().arriving.front().is_some_and(|(at, _)| *at <= now)
+        let mut wire = self.wire.lock();
+        wire.fill(now);
+        !wire.ring.is_empty()
     }
 }
 
@@ -148,13 +160,14 @@ impl Sink for Uplink {
 impl Control for Uplink {
     /// As a card, it does not notify of room: when there is some is known ([`Sink::room`]).
     fn enable_notifications(&mut self, wanted: Wanted) -> bool {
-        wanted.frames && self.wire.lock().arriving.front().is_some_and(|(at, _)| *at <= self.seen)
+        wanted.frames && self.waiting(self.seen)
     }
 
     /// The next arrival. A frame that arrived already is not included: [`Source::waiting`] reports it.
     fn next_event(&self) -> Nanos {
-        let wire = self.wire.lock();
-        wire.arriving.front().map_or(Nanos::NEVER, |(at, _)| if *at > self.seen { *at } else { Nanos::NEVER })
+        let mut wire = self.wire.lock();
+        wire.fill(self.seen);
+        wire.arriving.front().filter(|_| wire.ring.is_empty()).map_or(Nanos::NEVER, |(at, _)| *at)
     }
 
     fn status(&self) -> Status {
@@ -165,5 +178,34 @@ impl Control for Uplink {
         let mut drops = Drops::default();
         drops.add(DropReason::RingFull, self.wire.lock().lost);
         drops
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Content, Kind, SHORTEST};
+    use fairlane_core::packet::Mac;
+
+    #[test]
+    fn a_frame_on_the_wire_is_in_no_ring() {
+        let content = Content { kind: Kind::Data, flow: 0, number: 0, answers: 0, sent: Nanos(0) };
+        let frame = Frame::new((Mac([2; 6]), Mac([6; 6])), content, SHORTEST);
+        let mut wire = Wire::new(1_000_000_000, QUEUE);
+        let count = RING as u64;
+        (1..=3 * count).for_each(|at| wire.arrive(Nanos(at), frame));
+        let mut has = |now: u64| {
+            wire.fill(Nanos(now));
+            (wire.ring.len() as u64, wire.lost, wire.waiting().count() as u64)
+        };
+        assert_eq!(has(0), (0, 0, 3 * count));
+        assert_eq!(has(count), (count, 0, 3 * count));
+        assert_eq!(has(count + 5), (count, 5, 3 * count - 5), "nobody took what is in it");
+        wire.ring.clear();
+        let mut has = |now: u64| {
+            wire.fill(Nanos(now));
+            (wire.ring.len() as u64, wire.lost)
+        };
+        assert_eq!(has(2 * count), (count - 5, 5));
     }
 }

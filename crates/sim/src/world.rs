@@ -80,8 +80,15 @@ pub(crate) struct Guest {
 impl Guest {
     /// It works on frames of these lengths, after what it works on already.
     fn works(&mut self, work: Work, now: Nanos, frames: impl Iterator<Item = u32>) {
-        self.busy = self.busy.max(now) + Nanos(work.on(frames) as u64);
+        self.busy = self.cpu.has_run(Nanos(work.on(frames) as u64), self.busy.max(now));
     }
+}
+
+/// A round of an incast: when it began, and how many of its flows are not done.
+#[derive(Clone)]
+struct Round {
+    start: Nanos,
+    left: usize,
 }
 
 /// A running simulation.
@@ -96,8 +103,8 @@ pub(crate) struct World<'a> {
     pub guests: Vec<Guest>,
     pub flows: Vec<Flow>,
     pub tallies: Vec<Tally>,
-    /// For each traffic: when an incast started, and how many of its flows are not done.
-    rounds: Vec<(Nanos, usize)>,
+    /// The present round of each traffic that is an incast.
+    rounds: Vec<Option<Round>>,
     core: Option<Line>,
     ingress: Vec<Line>,
     /// Frames between two events.
@@ -181,7 +188,7 @@ impl<'a> World<'a> {
             guests,
             flows: Vec::new(),
             tallies: scenario.traffic.iter().map(|_| Tally::new(intervals)).collect(),
-            rounds: vec![(Nanos(0), 0); scenario.traffic.len()],
+            rounds: vec![None; scenario.traffic.len()],
             core: fabric.capacity.map(|rate| Line::new(rate.min(UNLIMITED), fabric.buffer)),
             slots: Vec::new(),
             free: Vec::new(),
@@ -446,10 +453,12 @@ impl<'a> World<'a> {
                 self.enlist(id, from);
             }
             Source::Incast { bytes, interval, .. } => {
-                self.start_round(id, index, bytes);
+                self.start_round(id, index, (bytes, interval));
                 self.enlist(id, from);
-                if self.now + interval < traffic.time.1 {
-                    self.at(self.now + interval, What::Source(id));
+                // A round that began while the guest waited for its CPU is begun late.
+                let due = self.flows[id as usize].due();
+                if due < traffic.time.1 {
+                    self.at(due.max(self.now), What::Source(id));
                 }
             }
             _ => {

@@ -72,10 +72,8 @@ impl World<'_> {
         let host = self.guests[guest].host;
         match self.ingress[host].send(frame.len, at) {
             Some(arrives) => {
-                // If not, the card counts it.
-                if self.hosts[host].wire.lock().arrive(arrives, frame)
-                    && let Some(wake) = self.hosts[host].rouse(arrives)
-                {
+                self.hosts[host].wire.lock().arrive(arrives, frame);
+                if let Some(wake) = self.hosts[host].rouse(arrives) {
                     self.at(wake, What::Host(host as u32));
                 }
             }

@@ -1,6 +1,6 @@
 //! Streams: their segments, time-outs, and the beginnings and ends of transfers and incasts.
 
-use super::{What, World};
+use super::{Round, What, World};
 use crate::flow::at_random;
 use crate::frame::{Frame, Kind};
 use crate::scenario::Source;
@@ -69,14 +69,18 @@ impl World<'_> {
         self.arm(id);
     }
 
-    pub(super) fn start_round(&mut self, id: u32, traffic: usize, bytes: u64) {
+    /// A flow has this round of an incast to send: so many bytes, and the next ones so much later. The round begins when it is due,
+    /// whoever of its senders waits for a CPU then.
+    pub(super) fn start_round(&mut self, id: u32, traffic: usize, (bytes, interval): (u64, Nanos)) {
+        let flow = &mut self.flows[id as usize];
+        let due = flow.due();
+        flow.follow(interval);
         let round = &mut self.rounds[traffic];
-        if round.0 != self.now || round.1 == 0 {
-            self.tallies[traffic].late += round.1 as u64;
-            *round = (self.now, 0);
+        if round.as_ref().is_none_or(|round| round.start < due) {
+            self.tallies[traffic].late += round.as_ref().map_or(0, |round| round.left as u64);
+            *round = Some(Round { start: due, left: self.scenario.traffic[traffic].flows.len() });
         }
-        round.1 += 1;
-        if let Some(stream) = &mut self.flows[id as usize].stream {
+        if let Some(stream) = &mut flow.stream {
             stream.add(bytes, false, self.now);
         }
     }
@@ -93,10 +97,12 @@ impl World<'_> {
     fn sent_all(&mut self, id: u32, index: usize) {
         match self.scenario.traffic[index].source {
             Source::Incast { .. } => {
-                let (start, left) = &mut self.rounds[index];
-                *left = left.saturating_sub(1);
-                if *left == 0 && *start >= self.scenario.settle {
-                    let _ = self.tallies[index].trips.record(self.now.since(*start).0);
+                // One that is still at the round before does not count.
+                let due = self.flows[id as usize].due();
+                let Some(round) = self.rounds[index].as_mut().filter(|round| due > round.start) else { return };
+                round.left -= 1;
+                if round.left == 0 && round.start >= self.scenario.settle {
+                    let _ = self.tallies[index].trips.record(self.now.since(round.start).0);
                 }
             }
             Source::Transfer { anew, .. } => {

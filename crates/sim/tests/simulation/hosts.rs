@@ -55,3 +55,14 @@ fn an_incast_is_answered_by_all() {
     assert!(tally.late == 0 && tally.trips.len() >= 17, "{} {}", tally.late, tally.trips.len());
     assert!(tally.trips.min() > 7_000_000 && tally.trips.max() < 20_000_000, "{}", tally.trips.max());
 }
+
+#[test]
+fn a_round_of_an_incast_is_one_whenever_its_senders_have_their_cpus() {
+    let text = "[[guest]]\nvif = \"a/x-1\"\nruns = \"1ms\"\nwaits = \"12ms\"\nphase = \"1ms\"\n\
+        [[traffic]]\nkind = \"incast\"\nbytes = \"3KiB\"\ninterval = \"50ms\"\nfrom = \"a/x\"\nto = \"b-1/y\"";
+    let outcome = run(&plan("buffer = \"1MiB\"", text));
+    let tally = &outcome.tallies[0];
+    assert!(tally.late == 0 && (17..=20).contains(&tally.trips.len()), "{} {}", tally.late, tally.trips.len());
+    // The first sender waits up to 12 ms, and so does its handshake; the others are done before it begins.
+    assert!(tally.trips.max() > 9_000_000 && tally.trips.max() < 40_000_000, "{}", tally.trips.max());
+}

@@ -162,3 +162,19 @@ fn a_ring_that_a_round_empties_costs_its_guest_no_part_of_the_worker() {
     let part = bytes[0] as f64 / bytes.iter().sum::<u64>() as f64;
     assert!((part - 10.0 / 19.0).abs() < 0.01, "{part}");
 }
+
+/// A guest that has its CPU for a third of the time does a third of the work, however much waits for it.
+#[test]
+fn a_guest_that_waits_for_its_cpu_does_not_work_meanwhile() {
+    let mut scenario = scenario(&[""]);
+    (scenario.hosts[0].link.rate, scenario.seconds) = (None, 3.0);
+    let millis = Nanos::from_millis;
+    // Longer than a turn: 6 Mbit/s if it always ran.
+    scenario.guests[0].ring = 16;
+    scenario.guests[0].work = Work { frame: 2_000_000.0, byte: 0.0 };
+    scenario.guests[0].cpu = Cpu::turns(&[millis(1), millis(2)], Nanos(0)).unwrap();
+    scenario.traffic = vec![traffic(Source::Flood, Place::Guest(0), Place::Outside)];
+    let outcome = run(&scenario);
+    // The ring is filled at once, and its frames are worked on for 96 ms.
+    assert!((1.8..2.2).contains(&rate(&outcome, 0)), "{}", rate(&outcome, 0));
+}
