@@ -108,10 +108,12 @@ claims: guests all
 	for name in $(ON_UML); do $(TARGET)/release/fairlane lab run $$name --machine uml --backend fairlane || status=1; done; \
 	exit $$status
 
-# Suites that mostly wait for guests, and run beside all others; and one that compares speeds, and runs alone.
-WAIT := lab machines path pc repeatable
+# Suites that mostly wait for guests, and run beside all others; one of them that runs beside the last of these; and one that compares
+# speeds, and runs alone.
+WAIT := lab machines path pc
+LATE := repeatable
 ALONE := neighbours
-WORK := $(filter-out $(WAIT) $(ALONE),$(basename $(notdir $(wildcard crates/*/tests/*.rs))) \
+WORK := $(filter-out $(WAIT) $(LATE) $(ALONE),$(basename $(notdir $(wildcard crates/*/tests/*.rs))) \
 	$(notdir $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs))))
 # What tests and their guests run is built once: statically, and for guests without symbols, beside what cargo does not build.
 DEBUG := $(TARGET)/$(HOST)/debug
@@ -131,6 +133,7 @@ test:
 	$(TEST) --lib --bins $(WORK:%=--test %) || status=1; \
 	$(TEST) --doc || status=1; \
 	fuzz/run 2 || status=1; \
+	$(TEST) --test $(LATE) || status=1; \
 	wait $$wait || status=1; cat $(TARGET)/wait.log; exit $$status
 	$(TEST) --test $(ALONE)
 
