@@ -51,7 +51,8 @@ fn invalid_requests_are_refused_and_others_are_served() {
 
 #[test]
 fn slow_and_silent_clients_are_closed_and_others_are_served() {
-    let server = Server::patient(1, Acceptors::Each, 0.6);
+    // On a busy computer the client that is to be served may itself be silent for most of a second.
+    let server = Server::patient(1, Acceptors::Each, 3.0);
     let mut slow = TcpStream::connect(server.at).unwrap();
     let silent = TcpStream::connect(server.at).unwrap();
     let begun = Instant::now();
