@@ -18,6 +18,7 @@ use fairlane_port::{Burst, Refusal, Room, Status, trace};
 pub(crate) const IDLE_TIMEOUT: Nanos = Nanos::from_millis(100);
 
 /// The rate of what guests receive from the uplink together.
+#[derive(Default)]
 pub(crate) struct Pace {
     bucket: Option<Bucket>,
     /// Whether queued frames may wait for it, which later ones must not overtake.
@@ -25,10 +26,14 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// A rate in bits a second; none for no limit.
-    pub(crate) fn new(rate: Option<u64>, now: Nanos) -> Pace {
+    /// Sets the rate in bits a second; none for no limit. What it allows at once is not allowed again.
+    pub(crate) fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
         let share = Share { max_rate: rate, burst: uplink_queue(rate), ..Share::default() };
-        Pace { bucket: Bucket::of_bytes(&share, now), is_behind: false }
+        let former = self.bucket.take();
+        self.bucket = Bucket::of_bytes(&share, now);
+        if let (Some(bucket), Some(former)) = (&mut self.bucket, former) {
+            bucket.inherit(former, now);
+        }
     }
 
     /// Whether frames from the uplink may go into a ring at once. If not, they must be queued.
@@ -107,7 +112,7 @@ impl Receivers {
         let scheduler = sched::build(SchedulerKind::Fair, None, IDLE_TIMEOUT);
         Receivers {
             pool: RxPool::new(pool),
-            pace: Pace::new(None, Nanos(0)),
+            pace: Pace::default(),
             scheduler,
             full: Vec::new(),
             new_waits: false,

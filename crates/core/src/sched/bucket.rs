@@ -49,8 +49,8 @@ impl Bucket {
         Bucket { unit, rate, burst, quantum, tokens: burst, at: now }
     }
 
-    /// Takes over the tokens or the debt of the port's previous bucket.
-    pub(super) fn inherit(&mut self, mut old: Bucket, now: Nanos) {
+    /// Takes over the tokens or the debt of a previous bucket of the same unit.
+    pub fn inherit(&mut self, mut old: Bucket, now: Nanos) {
         old.fill(now);
         self.tokens = old.tokens.min(self.burst);
     }

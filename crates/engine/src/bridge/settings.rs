@@ -3,7 +3,6 @@
 use super::Bridge;
 use crate::entry::{Attached, PortEntry, RxState, Turn};
 use crate::forward::{Fabric, UPLINK};
-use crate::receivers::Pace;
 use crate::waiters::Waiters;
 use fairlane_core::PortId;
 use fairlane_core::receive::Receive;
@@ -213,7 +212,7 @@ impl Bridge {
 
     /// Changes the rate of what guests receive from the uplink together. Queued frames stay.
     pub fn set_rx_rate(&mut self, rate: Option<u64>, now: Nanos) {
-        self.fabric.receivers.pace = Pace::new(rate, now);
+        self.fabric.receivers.pace.set_rate(rate, now);
     }
 
     /// Replaces the scheduler. Ports keep their frames, their shares, their tenants and what they wait for.

@@ -6,6 +6,7 @@ use fairlane_core::PortId;
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
 use fairlane_core::sched::{self, SchedulerKind, Share};
 use fairlane_core::time::Nanos;
+use fairlane_engine::clock::Clock;
 
 /// Bytes of a frame.
 const LEN: usize = 1_000;
@@ -104,6 +105,27 @@ fn frames_between_guests_do_not_wait_for_rx_rate() {
     (0..500).for_each(|number| link.send(2, 3, number));
     link.settle();
     assert_eq!(link.received(3), (0..500).collect::<Vec<_>>());
+}
+
+/// A rate that is set each millisecond allows no more than one that stays.
+#[test]
+fn a_changed_rx_rate_allows_no_second_burst() {
+    let received = |changes: bool| {
+        let mut link = link(1);
+        limit(&mut link, RATE);
+        for millisecond in 0..200 {
+            if changes {
+                link.bridge.set_rx_rate(Some(RATE + millisecond % 2), link.clock.now());
+            }
+            (0..30).for_each(|number| link.peers[0].send(&frame(mac(1), mac(0), number, LEN), Offload::default()));
+            link.settle();
+            link.received(1);
+            link.clock.advance(Nanos::from_millis(1));
+        }
+        link.counters(1).received_frames
+    };
+    let (changed, kept) = (received(true), received(false));
+    assert!(changed.abs_diff(kept) <= 1, "{changed} frames; with the same rate all the time {kept}");
 }
 
 #[test]
