@@ -1,5 +1,6 @@
 //! What a grid's points are made of: a plan, which is simulated, or an experiment of the lab, which is run on its machines.
 
+use crate::named::{self, Digests};
 use fairlane_lab::MachineKind;
 use fairlane_lab::experiment::Experiment;
 use fairlane_lab::machine::Backend;
@@ -79,6 +80,11 @@ impl Base {
     /// What it is called.
     pub(crate) fn noun(&self) -> &'static str {
         if self.is_experiment() { "experiment" } else { "plan" }
+    }
+
+    /// The files that it names as it stands, or with some of these values.
+    pub(crate) fn files<'a>(&'a self, values: impl Iterator<Item = &'a Value>) -> Digests {
+        named::digests(&self.file, self.table.values().chain(values))
     }
 
     /// Where points are run.

@@ -1,6 +1,7 @@
 //! A grid file: a plan or an experiment, and the settings that its points change.
 
 use crate::base::{Base, Lab};
+use crate::named::Digests;
 use crate::repeats::Repeats;
 use crate::setting::{Setting, Values};
 use fairlane_policy::problem::{Problem, Problems};
@@ -100,6 +101,11 @@ impl Grid {
     pub fn points(&self) -> u64 {
         let listed = self.settings.iter().filter_map(|setting| setting.values.listed());
         listed.fold(self.draws, |points, values| points.saturating_mul(values.len() as u64))
+    }
+
+    /// The files that its plan or experiment names, whatever the point.
+    pub(crate) fn files(&self) -> Digests {
+        self.base.files(self.settings.iter().filter_map(|setting| setting.values.listed()).flatten())
     }
 
     /// Whether its points are runs of an experiment: each needs a whole computer.

@@ -9,6 +9,7 @@ mod base;
 mod grid;
 mod hyperqueue;
 mod local;
+mod named;
 mod page;
 mod point;
 mod repeats;

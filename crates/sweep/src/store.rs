@@ -1,6 +1,7 @@
 //! The directory of a sweep: which grid it is of, and the parts that are done.
 
 use crate::grid::Grid;
+use crate::named::Digests;
 use crate::rows::{self, Row};
 use parquet::errors::ParquetError;
 use serde::{Deserialize, Serialize};
@@ -68,8 +69,22 @@ struct About {
     schema: String,
     grid: String,
     plan: String,
+    /// Files that the plan names.
+    files: Digests,
     points: u64,
     part: u64,
+}
+
+impl About {
+    /// What another directory of the same version is of.
+    fn difference(&self, found: &About) -> String {
+        let changed = |name: &&String| self.files.get(*name) != found.files.get(*name);
+        let named = self.files.keys().chain(found.files.keys()).find(changed);
+        match named.filter(|_| (&self.grid, &self.plan) == (&found.grid, &found.plan)) {
+            Some(name) => format!("the same grid when {name} was another"),
+            None => "another grid, plan or experiment".to_owned(),
+        }
+    }
 }
 
 impl Store {
@@ -81,8 +96,8 @@ impl Store {
         let points = grid.points();
         let most = if grid.is_experiment() { 1 } else { PART };
         let part = points.div_ceil(PARTS).clamp(1, most);
-        let about =
-            About { schema: SCHEMA.to_owned(), grid: grid.text.clone(), plan: grid.base.text.clone(), points, part };
+        let (text, plan, files) = (grid.text.clone(), grid.base.text.clone(), grid.files());
+        let about = About { schema: SCHEMA.to_owned(), grid: text, plan, files, points, part };
         let store = Store { path: path.to_owned(), points, part };
         let parts = store.parts_directory();
         fs::create_dir_all(&parts).map_err(at(&parts))?;
@@ -98,7 +113,7 @@ impl Store {
                 let of = match serde_json::from_slice::<About>(&text) {
                     Ok(found) if found == about => return Ok(store),
                     Ok(found) if found.schema != SCHEMA => format!("another version, {}", found.schema),
-                    Ok(_) => "another grid, plan or experiment".to_owned(),
+                    Ok(found) => about.difference(&found),
                     Err(_) => "another version".to_owned(),
                 };
                 Err(Error::Other { path: path.to_owned(), of })

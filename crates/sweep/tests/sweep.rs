@@ -136,6 +136,33 @@ fn a_directory_is_of_one_sweep() {
 }
 
 #[test]
+fn a_sweep_is_of_the_contents_of_the_files_that_its_points_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    write("plan.toml", &format!("{PLAN}\n[[guest]]\nvif = \"web\"\ntrace = \"first\"\n"));
+    write(
+        "grid.toml",
+        "plan = \"plan.toml\"\ngoal = [\"highest copies/rate\"]\n\
+         [settings]\n\"guest.0.trace\" = [\"second\", \"third\", \"fourth\"]\n",
+    );
+    ["first", "second", "third", "fourth"].into_iter().for_each(|name| write(name, "1ms\n2ms\n"));
+    let open = || Store::open(&directory.path().join("out"), &read(directory.path()).unwrap());
+    open().unwrap();
+    // Not of a file that no point names.
+    write("fifth", "nothing");
+    open().unwrap();
+    for name in ["first", "third"] {
+        write(name, "1ms\n3ms\n");
+        let other = open().unwrap_err().to_string();
+        let wrong =
+            format!("holds the sweep of the same grid when {name} was another: choose another directory, or remove it");
+        assert!(other.ends_with(&wrong), "{other}");
+        write(name, "1ms\n2ms\n");
+        open().unwrap();
+    }
+}
+
+#[test]
 fn a_point_that_cannot_be_simulated_costs_only_itself() {
     let directory =
         directory(&good().replace("[100, 1000]", "[100, 0, 1000]").replace("requests/wait_p99", "requests/wait_p98"));
