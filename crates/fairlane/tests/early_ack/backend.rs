@@ -66,13 +66,14 @@ impl Backend {
     }
 }
 
-/// Waits until a condition holds, for at most 30 s.
+/// Waits until a condition holds, for at most two minutes: TCP tries again as late as its guest was paused, which on a busy host may
+/// be long.
 pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..3000 {
+    for _ in 0..12_000 {
         if holds() {
             return;
         }
         thread::sleep(Duration::from_millis(10));
     }
-    panic!("waited 30 s for {what}");
+    panic!("waited two minutes for {what}");
 }
