@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::{
+    cache,
     error::{Error, IoContext},
     image::Image,
     images,
@@ -17,6 +18,11 @@ use crate::{
 };
 
 const MODULES: &str = "/usr/lib/uml/modules";
+
+/// Preloaded into the kernel, which otherwise does not run on newer processors (`uml/xstate.c`).
+const XSTATE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xstate.so"));
+/// Its name in the kernel's directory: the path of the cache may have a space, which separates preloaded files.
+const XSTATE_NAME: &str = "xstate.so";
 
 /// The command that starts a User-Mode Linux guest. Standard output is its console, standard input its agent's line.
 pub(crate) fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
@@ -35,7 +41,8 @@ pub(crate) fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     // The kernel's console writes to standard output; the agent's serial line is standard input, a socket.
     let consoles = "con=null con0=null,fd:1 ssl=null ssl0=fd:0 console=tty0 panic=-1";
     let of_agent = spec.agent_arguments("ttyS0");
-    let mut arguments: Vec<String> = consoles.split(' ').chain(of_agent.split(' ')).map(str::to_owned).collect();
+    let mut arguments = vec![format!("LD_PRELOAD=./{XSTATE_NAME}"), kernel.display().to_string()];
+    arguments.extend(consoles.split(' ').chain(of_agent.split(' ')).map(str::to_owned));
     arguments.extend([
         format!("mem={}M", spec.memory_mib),
         format!("initrd={}", word(spec, &initramfs)?),
@@ -67,9 +74,9 @@ pub(crate) fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     }
     let system = format!("User-Mode Linux {}", version.trim());
     Ok(Launch {
-        program: kernel,
+        program: "env".into(),
         arguments,
-        links: Vec::new(),
+        links: vec![(XSTATE_NAME.to_owned(), cache::keep(&cache::directory()?, "xstate", XSTATE)?)],
         system,
         image: initramfs.display().to_string(),
         limit: Duration::from_secs(120),
