@@ -190,41 +190,31 @@ impl Cpu {
         runs.then(|| Cpu::Turns { phase: Nanos(phase.0 % end.0), ends })
     }
 
-    /// When it has run for so long since `now`.
-    pub(crate) fn has_run(&self, work: Nanos, now: Nanos) -> Nanos {
-        let Cpu::Turns { ends, phase } = self else { return now + work };
-        let (mut left, mut at) = (work, self.runs_at(now));
-        loop {
-            let over = (at.0 + phase.0) % ends.last().map_or(1, |period| period.0);
-            let turn = ends.partition_point(|end| end.0 <= over);
-            let rest = Nanos(ends.get(turn).map_or(u64::MAX, |end| end.0 - over));
-            if left <= rest {
-                return at + left;
-            }
-            left = left - rest;
-            at = self.runs_at(at + rest);
-        }
+    /// Whether it runs at a time, and how long that stays so.
+    fn turn(&self, at: Nanos) -> (bool, Nanos) {
+        let Cpu::Turns { ends, phase } = self else { return (true, Nanos::NEVER) };
+        let over = (at.0 + phase.0) % ends.last().map_or(1, |period| period.0);
+        // Not one without length.
+        let turn = ends.partition_point(|end| end.0 <= over);
+        (turn % 2 == 0, ends.get(turn).map_or(Nanos::NEVER, |end| Nanos(end.0 - over)))
     }
 
     /// When it runs next, at `now` or later.
     pub(crate) fn runs_at(&self, now: Nanos) -> Nanos {
-        let Cpu::Turns { ends, phase } = self else { return now };
-        let Some(period) = ends.last() else { return now };
-        let at = (now.0 + phase.0) % period.0;
-        let turn = ends.partition_point(|end| end.0 <= at);
-        // A turn without length, or the end of the list in a waiting turn, leads to the next one that runs.
-        let mut wait = 0;
-        let mut from = at;
-        for turn in turn.. {
-            let end = ends[turn % ends.len()].0;
-            let length = end.saturating_sub(from);
-            if turn % ends.len() % 2 == 0 && length > 0 {
-                break;
+        self.has_run(Nanos(0), now)
+    }
+
+    /// When it has run for so long since `now`.
+    pub(crate) fn has_run(&self, work: Nanos, now: Nanos) -> Nanos {
+        let (mut left, mut at) = (work, now);
+        loop {
+            let (runs, rest) = self.turn(at);
+            if runs && left <= rest {
+                return at + left;
             }
-            wait += length;
-            from = if (turn + 1) % ends.len() == 0 { 0 } else { end };
+            left = if runs { left - rest } else { left };
+            at += rest;
         }
-        now + Nanos(wait)
     }
 }
 
