@@ -11,6 +11,8 @@
 
 use crate::eventfd::is_eventfd;
 use nix::fcntl::{FcntlArg, fcntl};
+use nix::sched::{sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -71,10 +73,19 @@ fn inspect(file: impl AsFd) -> io::Result<(u32, u32)> {
 pub(crate) fn apart(close: impl FnOnce() + Send + 'static) -> Option<UnixStream> {
     let (here, there) = UnixStream::pair().ok()?;
     let run = move || {
+        unpin();
         close();
         drop(there);
     };
     Builder::new().name("fairlane-close".to_owned()).spawn(run).ok().map(|_| here)
+}
+
+/// Lets this thread, which a worker started, run where the process's first thread may, and not on the worker's own core only.
+fn unpin() {
+    if let Ok(cores) = sched_getaffinity(Pid::this()) {
+        // If not, it is done on the worker's core, in turn with the worker.
+        _ = sched_setaffinity(Pid::from_raw(0), &cores);
+    }
 }
 
 /// Closes files [apart](apart), if there are any.
@@ -87,6 +98,7 @@ pub(crate) fn close_apart(files: Vec<File>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sched::CpuSet;
     use nix::sys::eventfd::EventFd;
     use nix::sys::memfd::{MFdFlags, memfd_create};
 
@@ -117,6 +129,21 @@ mod tests {
             let file = File::open(path).unwrap();
             assert!(!is_local(file), "{path}");
         }
+    }
+
+    #[test]
+    fn what_a_pinned_thread_leaves_is_closed_on_any_core() {
+        let own = || sched_getaffinity(Pid::from_raw(0)).unwrap();
+        let (all, (found, cores)) = (sched_getaffinity(Pid::this()).unwrap(), std::sync::mpsc::channel());
+        let pinned = std::thread::spawn(move || {
+            let mut one = CpuSet::new();
+            one.set((0..CpuSet::count()).rfind(|core| all.is_set(*core).unwrap()).unwrap()).unwrap();
+            sched_setaffinity(Pid::from_raw(0), &one).unwrap();
+            apart(move || found.send(own()).unwrap()).expect("a thread");
+            assert_eq!(own(), one);
+        });
+        pinned.join().unwrap();
+        assert_eq!(cores.recv().unwrap(), all);
     }
 
     #[test]
