@@ -10,6 +10,7 @@
 //! one else has the file is freed, page by page. So that is left to such a thread as well.
 
 use crate::eventfd::is_eventfd;
+use crate::interface::get;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sched::{sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -48,11 +49,7 @@ pub(crate) fn is_local(file: impl AsFd) -> bool {
 
 /// Whether it is a Unix socket.
 pub(crate) fn is_unix(socket: impl AsFd) -> bool {
-    let (mut domain, mut len) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
-    let (fd, level, name) = (socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN);
-    // SAFETY: the kernel writes at most `len` bytes, which `domain` has, and the length.
-    let asked = unsafe { libc::getsockopt(fd, level, name, (&raw mut domain).cast(), &raw mut len) };
-    asked == 0 && domain == libc::AF_UNIX
+    get(socket, libc::SOL_SOCKET, libc::SO_DOMAIN, 0).is_ok_and(|domain: libc::c_int| domain == libc::AF_UNIX)
 }
 
 /// A descriptor's kind, and the major device number of its file system. The file system is not asked

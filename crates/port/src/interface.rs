@@ -40,6 +40,21 @@ pub(crate) fn socket(domain: libc::c_int, kind: libc::c_int, protocol: libc::c_i
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Sets an option of a socket, whose value points to nothing, or to what the call reads.
+pub(crate) fn set<T>(socket: impl AsFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+    let (value, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: `value` has `len` bytes, which the call reads.
+    check(unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, value, len) }).map(drop)
+}
+
+/// Reads an option of a socket, whose value consists of numbers. What the kernel does not write is as in `value`.
+pub(crate) fn get<T: Copy>(socket: impl AsFd, level: libc::c_int, option: libc::c_int, mut value: T) -> io::Result<T> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let to = (&raw mut value).cast();
+    // SAFETY: `value` has `len` bytes to be written, and is numbers.
+    check(unsafe { libc::getsockopt(socket.as_fd().as_raw_fd(), level, option, to, &raw mut len) }).map(|_| value)
+}
+
 /// The present state of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {

@@ -5,10 +5,11 @@
 //! The sender is in the group as well, and gets no frame. The kernel does not show a group what a member sends; before Linux 6.2 a
 //! group has no other way to be spared a clone of each frame that is sent.
 
-use super::open::{get, program, set};
+use super::open::program;
 use super::queues::QUEUES;
 use super::slots::SMALL;
 use crate::bpf::classic;
+use crate::interface::{get, set};
 use crate::turns::LAST_BYTES;
 use libc::{
     BPF_A, BPF_ABS, BPF_ALU, BPF_AND, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_LEN, BPF_OR, BPF_RET, BPF_W, PACKET_FANOUT,

@@ -6,7 +6,7 @@ use super::sockets::{Rings, Sockets};
 use super::{Card, Error};
 use crate::Status;
 use crate::bpf::classic;
-use crate::interface::{self, Changes, Interfaces, check};
+use crate::interface::{self, Changes, Interfaces, check, get, set};
 use crate::map::Map;
 use fairlane_core::time::Nanos;
 use std::io;
@@ -194,13 +194,6 @@ pub(super) fn map(socket: &OwnedFd, name: &str, form: Form, place: Place) -> Res
     Ok((map, slots))
 }
 
-/// Sets an option of a socket, whose value points to nothing, or to what the call reads.
-pub(crate) fn set<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
-    let (value, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
-    // SAFETY: `value` has `len` bytes, which the call reads.
-    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len) }).map(drop)
-}
-
 /// Raises the send buffer to the size of the ring. Without CAP_NET_ADMIN the system limits it (`wmem_max`), and the
 /// rest waits in the ring.
 pub(crate) fn raise_send_buffer(socket: &OwnedFd, bytes: usize) {
@@ -219,14 +212,6 @@ fn bind(socket: &OwnedFd, index: libc::c_int, protocol: u16) -> io::Result<()> {
     let len = size_of_val(&address) as libc::socklen_t;
     // SAFETY: `address` has `len` bytes, which the call reads.
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
-}
-
-/// Reads an option of a socket, whose value consists of numbers. What the kernel does not write is as in `value`.
-pub(crate) fn get<T: Copy>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, mut value: T) -> io::Result<T> {
-    let mut len = size_of::<T>() as libc::socklen_t;
-    let to = (&raw mut value).cast();
-    // SAFETY: `value` has `len` bytes to be written, and is numbers.
-    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, to, &raw mut len) }).map(|_| value)
 }
 
 /// What tells a socket from all others, however many processes have it.

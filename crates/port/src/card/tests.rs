@@ -375,7 +375,7 @@ fn what_is_sent_does_not_come_back_on_older_kernels() {
         // A filter keeps out what the host sends; what the card sends is not even shown to it.
         for socket in card.queues.sockets() {
             let socket = socket.try_clone_to_owned().unwrap();
-            open::set(&socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0).unwrap();
+            crate::interface::set(&socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0).unwrap();
         }
         assert_eq!(put(&mut card, &frame, offload).accepted, 1);
         card.flush(Nanos(0));

@@ -8,7 +8,7 @@
 
 use super::memory::{Memory, RECEIVE};
 use super::ring::{Consumer, Producer};
-use crate::card::open::get;
+use crate::interface::get;
 use libc::xdp_desc;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
