@@ -12,7 +12,7 @@ use crate::confinement::{self, Wish};
 use crate::control::{self, Add, Reload, Remove, Request, Set};
 use crate::error::Error;
 use crate::ports;
-use crate::snapshot::{LinkState, Snapshot, TenantState, VifState};
+use crate::snapshot::{LeftOut, LinkState, Snapshot, TenantState, VifState};
 use crate::starter::Starter;
 use crate::web;
 use crate::worker::Worker;
@@ -256,9 +256,9 @@ impl Shared {
         vifs.sort_by_key(|vif| places.get(vif.name.as_str()).copied());
         let loaded = self.loaded();
         let of_files: HashSet<&str> = loaded.base.vifs.iter().map(|vif| vif.name.as_str()).collect();
-        for vif in &mut vifs {
-            vif.added = !of_files.contains(vif.name.as_str()) && !is_found(&vif.name);
-        }
+        let is_added = |name: &str| !of_files.contains(name) && !is_found(name);
+        vifs.iter_mut().for_each(|vif| vif.added = is_added(&vif.name));
+        let left_out = loaded.left_out.iter();
         let link = |link: &Link| {
             let (busy, uplink) = links.get(&link.name).cloned().unwrap_or_default();
             LinkState {
@@ -280,6 +280,7 @@ impl Shared {
             links: policy.links.iter().map(link).collect(),
             tenants: policy.tenants.iter().map(TenantState::new).collect(),
             vifs,
+            left_out: left_out.map(|vif| LeftOut { name: vif.name.clone(), added: is_added(&vif.name) }).collect(),
         })
     }
 
@@ -299,7 +300,7 @@ impl Shared {
                 Ok(serde_json::Value::Null)
             }
             Request::Remove(Remove { kind, name }) => {
-                self.change(|policy| policy.remove(kind, &name))?;
+                self.remove(kind, &name)?;
                 Ok(serde_json::Value::Null)
             }
             Request::Reload(Reload { name, text, drop_ins }) => {

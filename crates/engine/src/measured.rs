@@ -90,6 +90,7 @@ mod tests {
             links: vec![link],
             tenants: vec![tenant("red", 5_000_000), tenant("blue", 20_000_000), tenant("elsewhere", 70_000_000)],
             vifs: vec![red, vif("db", Some("blue"), 0), vif("own", None, 30_000_000)],
+            ..Snapshot::default()
         };
         change(&mut snapshot);
         snapshot

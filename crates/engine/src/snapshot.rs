@@ -26,6 +26,18 @@ pub struct Snapshot {
     pub tenants: Vec<TenantState>,
     /// The vifs, in the policy's order.
     pub vifs: Vec<VifState>,
+    /// Vifs of drop-in files that are not served, as they could not be opened.
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A vif that is not served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Its name.
+    pub name: String,
+    /// As [`VifState::added`].
+    pub added: bool,
 }
 
 impl Snapshot {

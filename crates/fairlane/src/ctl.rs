@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Waiting;
 use fairlane_engine::control::{Add, Client};
-use fairlane_engine::snapshot::{FlowState, LinkState, PortState, Snapshot, State, TenantState, VifState};
+use fairlane_engine::snapshot::{FlowState, LeftOut, LinkState, PortState, Snapshot, State, TenantState, VifState};
 use fairlane_policy::Kind;
 use fairlane_policy::units::{format_duration, format_rate, format_size, parse_size};
 use fairlane_report::text::table;
@@ -364,6 +364,9 @@ fn show(shown: &Snapshot) -> String {
         if let State::Disabled { reason } = &port.state {
             text += &format!("\n{name} is disabled: {reason}\n");
         }
+    }
+    for LeftOut { name, .. } in &shown.left_out {
+        text += &format!("\n{name} is not served: it could not be opened, and the log says why\n");
     }
     text
 }

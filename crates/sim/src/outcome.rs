@@ -174,7 +174,7 @@ impl Outcome {
 /// What weights give the vifs of a link, as `fairlane top` shows it.
 fn dues(link: LinkState, policy: &fairlane_policy::Policy, vifs: &[VifState]) -> Vec<Option<f64>> {
     let (links, tenants) = (vec![link], policy.tenants.iter().map(TenantState::new).collect());
-    let later = Snapshot { time: 1, links, tenants, vifs: vifs.to_vec() };
+    let later = Snapshot { time: 1, links, tenants, vifs: vifs.to_vec(), ..Snapshot::default() };
     let reading = Reading::between(&Snapshot::default(), &later);
     reading.map_or_else(Vec::new, |reading| reading.vifs.into_iter().map(|vif| vif.due).collect())
 }

@@ -10,7 +10,7 @@ use crate::control::Saved;
 use crate::ports;
 use crate::worker::Worker;
 use fairlane_policy::problem::Problem;
-use fairlane_policy::{Change, Files, Link, Loaded, Policy, Setting, SettingError, Uplink, Vif};
+use fairlane_policy::{Change, Files, Kind, Link, Loaded, Policy, Setting, SettingError, Uplink, Vif};
 use fairlane_port::xen::backend::Found;
 use fairlane_port::{Port, store};
 use std::collections::HashMap;
@@ -32,6 +32,15 @@ impl Shared {
         // One that was left out and is served now may be removed later.
         self.loaded().left_out.retain(|vif| policy.vifs.iter().all(|served| served.name != vif.name));
         Ok(())
+    }
+
+    /// Removes a part. A vif that is not served is only forgotten, so that a save has it no longer.
+    pub(super) fn remove(&self, kind: Kind, name: &str) -> Result<(), Error> {
+        let forget = |left_out: &mut Vec<Vif>| left_out.extract_if(.., |vif| vif.name == name).count() > 0;
+        if kind == Kind::Vif && forget(&mut self.loaded().left_out) {
+            return Ok(());
+        }
+        self.change(|policy| policy.remove(kind, name))
     }
 
     /// Loads newer files. Returns the number of changes, and what is wrong with drop-ins.

@@ -117,6 +117,7 @@ mod tests {
             links: vec![link],
             tenants: vec![tenant],
             vifs: vifs.into_iter().enumerate().map(vif).collect(),
+            ..Snapshot::default()
         }
     }
 

@@ -10,7 +10,7 @@ use crate::save;
 use anyhow::Context;
 use domain::Interface;
 use fairlane_engine::control::{Add, Client};
-use fairlane_engine::snapshot::VifState;
+use fairlane_engine::snapshot::Snapshot;
 use fairlane_policy::Kind;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 fn carry_out(backend: &Backend, wish: Wish, cards: &[Interface]) -> anyhow::Result<()> {
     let mut client = backend.connect()?;
-    let shown = client.show()?.vifs;
+    let shown = client.show()?;
     let mut changed = false;
     for card in cards {
         changed |= carry_out_for(&mut client, wish, card, &shown)?;
@@ -104,11 +104,12 @@ fn carry_out(backend: &Backend, wish: Wish, cards: &[Interface]) -> anyhow::Resu
 }
 
 /// Carries out an operation for one card. Returns whether anything changed.
-fn carry_out_for(client: &mut Client, wish: Wish, card: &Interface, shown: &[VifState]) -> anyhow::Result<bool> {
+fn carry_out_for(client: &mut Client, wish: Wish, card: &Interface, shown: &Snapshot) -> anyhow::Result<bool> {
     let name = card.socket.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let known = shown.iter().find(|vif| vif.name == name);
-    match (wish, known) {
-        (Wish::Renew | Wish::Add, Some(vif)) if !vif.added => {
+    let served = shown.vifs.iter().find(|vif| vif.name == name).map(|vif| vif.added);
+    let left_out = || shown.left_out.iter().find(|vif| vif.name == name).map(|vif| vif.added);
+    match (wish, served) {
+        (Wish::Renew | Wish::Add, Some(false)) => {
             eprintln!("fairlane: vif {name} is in a policy file, and left as it is there");
             Ok(false)
         }
@@ -117,11 +118,13 @@ fn carry_out_for(client: &mut Client, wish: Wish, card: &Interface, shown: &[Vif
             client.add(Add { kind: Kind::Vif, name, settings: card.settings(), replace: true })?;
             Ok(true)
         }
-        (Wish::Remove, Some(vif)) if vif.added => {
-            client.remove(Kind::Vif, &name)?;
-            Ok(true)
+        (Wish::Remove, added) => {
+            let is_ours = added.or_else(left_out) == Some(true);
+            if is_ours {
+                client.remove(Kind::Vif, &name)?;
+            }
+            Ok(is_ours)
         }
-        (Wish::Remove, _) => Ok(false),
     }
 }
 

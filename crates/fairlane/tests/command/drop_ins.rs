@@ -137,8 +137,23 @@ fn a_save_loses_nothing_that_is_not_served() {
     assert_eq!(vifs(&workspace), [vif("home", 100, false), vif("web", 7, false), vif("kept", 100, true)]);
     drop(backend);
 
-    // What was saved would not fit beside the vif.
+    // Until it is removed.
     std::fs::remove_dir_all(workspace.path("away")).unwrap();
+    let saved = std::fs::read_to_string(workspace.path("policy.d/saved.toml")).unwrap();
+    let backend = workspace.up();
+    let shown: serde_json::Value = serde_json::from_str(&workspace.ctl("show --json").out).unwrap();
+    let left_out = |name: &str, added: bool| serde_json::json!({ "name": name, "added": added });
+    assert_eq!(shown["left_out"], serde_json::json!([left_out("home", false), left_out("kept", true)]));
+    let shown = workspace.ctl("show").out;
+    assert!(shown.ends_with("\nkept is not served: it could not be opened, and the log says why\n"), "{shown}");
+    assert_done(&workspace.ctl("remove vif kept"), "");
+    assert_eq!(workspace.ctl("remove vif kept").code, Some(1));
+    assert_done(&workspace.ctl("save"), "DIR/policy.d/saved.toml written\n");
+    let without = std::fs::read_to_string(workspace.path("policy.d/saved.toml")).unwrap();
+    assert!(saved.contains("\"kept\"") && !without.contains("kept") && !without.contains("home"), "{without}");
+    drop(backend);
+
+    // What was saved would not fit beside the vif.
     workspace.write_drop_in("home.toml", &away("home").replace("\"home\"", "\"home\"\nmin_rate = \"9Mbit/s\""));
     let before = std::fs::read_to_string(workspace.path("policy.d/saved.toml")).unwrap();
     let backend = workspace.up();

@@ -97,6 +97,28 @@ fn vifs(workspace: &Workspace) -> Vec<Value> {
 }
 
 #[test]
+fn a_stopped_guest_whose_card_is_not_served_is_saved_no_longer() {
+    let workspace = Workspace::new();
+    workspace.write("policy.toml", POLICY);
+    let away = |name: &str| format!("[[vif]]\nname = \"{name}\"\nlink = \"lan\"\nsocket = \"DIR/away/{name}.sock\"\n");
+    workspace.write_drop_in("saved.toml", &(away("web") + &away("db")));
+    workspace.write_drop_in("own.toml", &away("own"));
+    let _backend = workspace.up();
+    for guest in ["web", "own", "other"] {
+        let xml = workspace.expand(&GUEST.replace("web.sock", &format!("{guest}.sock")));
+        let hook = format!("libvirt-hook --control DIR/control.sock {guest} release end -");
+        assert_done(&workspace.run_with_input(&hook, &xml), "");
+    }
+    let saved = std::fs::read_to_string(workspace.path("policy.d/saved.toml")).unwrap();
+    assert!(saved.contains("\"db\"") && !saved.contains("web") && !saved.contains("own"), "{saved}");
+    let shown: Value = serde_json::from_str(&workspace.ctl("show --json").out).unwrap();
+    assert_eq!(
+        shown["left_out"],
+        serde_json::json!([{ "name": "own", "added": false }, { "name": "db", "added": true }])
+    );
+}
+
+#[test]
 fn a_guest_of_libvirt_has_its_card_and_its_bandwidth() {
     let test = std::thread::spawn(|| {
         let is_there = |program: &str| {

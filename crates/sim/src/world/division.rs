@@ -95,7 +95,7 @@ impl World<'_> {
         let side = &mut self.division.hosts[index];
         let links = vec![Host::link(&self.scenario.hosts[index], uplink)];
         let tenants = self.hosts[index].policy.tenants.iter().map(TenantState::new).collect();
-        let seen = Snapshot { time: self.now.0, links, tenants, vifs };
+        let seen = Snapshot { time: self.now.0, links, tenants, vifs, ..Snapshot::default() };
         let last = std::mem::replace(&mut side.last, seen);
         let reading = Reading::between(&last, &side.last);
         let measured = reading.as_ref().map(Reading::measured).unwrap_or_default();

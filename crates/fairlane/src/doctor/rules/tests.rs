@@ -348,6 +348,7 @@ fn a_vif_that_is_not_served_has_its_probable_cause() {
             links: vec![link],
             tenants: vec![red],
             vifs: vec![vif("web", sent), vif("db", engine::PortState::default())],
+            ..engine::Snapshot::default()
         };
         (snapshot.vifs[0].share, snapshot.vifs[1].unserved) = (1.0, seconds * 400_000_000);
         snapshot.vifs[1].tenant = Some("red".into());
