@@ -26,7 +26,7 @@ pub struct Snapshot {
     pub tenants: Vec<TenantState>,
     /// The vifs, in the policy's order.
     pub vifs: Vec<VifState>,
-    /// Vifs of drop-in files that are not served, as they could not be opened.
+    /// Vifs of files that are not served, as they could not be opened.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
 }

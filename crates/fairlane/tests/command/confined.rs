@@ -275,7 +275,9 @@ fn paths_outside_the_permitted_directories_are_refused_with_advice() {
     );
     assert_refused(&workspace.ctl("reload DIR/more.toml"), 1, &denied);
     assert!(std::fs::read_dir(elsewhere.path()).unwrap().next().is_none());
-    assert!(!workspace.ctl("show").out.contains("\nlate "), "the policy changed");
+    let shown = workspace.ctl("show").out;
+    assert!(!shown.contains("\nlate  "), "the policy changed: {shown}");
+    assert!(shown.ends_with("\nlate is not served: it could not be opened, and the log says why\n"), "{shown}");
 }
 
 /// A backend on a kernel without some features: this thread's filter makes their system calls fail, also for its children.
