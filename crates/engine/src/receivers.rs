@@ -29,11 +29,7 @@ impl Pace {
     /// Sets the rate in bits a second; none for no limit. What it allows at once is not allowed again.
     pub(crate) fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
         let share = Share { max_rate: rate, burst: uplink_queue(rate), ..Share::default() };
-        let former = self.bucket.take();
-        self.bucket = Bucket::of_bytes(&share, now);
-        if let (Some(bucket), Some(former)) = (&mut self.bucket, former) {
-            bucket.inherit(former, now);
-        }
+        Bucket::replace(&mut self.bucket, Bucket::of_bytes(&share, now), now);
     }
 
     /// Whether frames from the uplink may go into a ring at once. If not, they must be queued.

@@ -49,10 +49,13 @@ impl Bucket {
         Bucket { unit, rate, burst, quantum, tokens: burst, at: now }
     }
 
-    /// Takes over the tokens or the debt of a previous bucket of the same unit.
-    pub fn inherit(&mut self, mut old: Bucket, now: Nanos) {
-        old.fill(now);
-        self.tokens = old.tokens.min(self.burst);
+    /// Puts a bucket in the place of another one of the same unit, with that one's tokens or debt: its burst is not allowed again.
+    pub fn replace(place: &mut Option<Bucket>, mut new: Option<Bucket>, now: Nanos) {
+        if let (Some(new), Some(old)) = (&mut new, &mut *place) {
+            old.fill(now);
+            new.tokens = old.tokens.min(new.burst);
+        }
+        *place = new;
     }
 
     /// Bytes or frames that may be sent now; zero while there are less than the quantum.

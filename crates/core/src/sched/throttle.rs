@@ -34,12 +34,8 @@ impl Throttle {
             return false;
         }
         let Limits { bytes, frames } = &mut **self.limits[port as usize].get_or_insert_default();
-        for (bucket, mut new) in [(bytes, Bucket::of_bytes(share, now)), (frames, Bucket::of_frames(share, now))] {
-            if let (Some(new), Some(old)) = (&mut new, bucket.take()) {
-                new.inherit(old, now);
-            }
-            *bucket = new;
-        }
+        Bucket::replace(bytes, Bucket::of_bytes(share, now), now);
+        Bucket::replace(frames, Bucket::of_frames(share, now), now);
         true
     }
 
