@@ -18,7 +18,7 @@ use std::io::{IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -141,13 +141,7 @@ fn memory_on_a_file_system_that_answers_nothing_blocks_no_worker() {
         let frontend = Frontend::connect(&path, 8);
         frontend.set_up(RICH, 0);
         frontend.send_longs(request, payload, &[file.as_raw_fd()]);
-        let (done, ended) = mpsc::channel();
-        thread::spawn(move || {
-            let why = backend.until_disabled();
-            done.send((why, backend)).unwrap();
-        });
-        let ended = ended.recv_timeout(Duration::from_secs(60));
-        let (why, backend) = ended.expect("the worker blocks on the file system");
+        let (why, backend) = without_waiting(move || (backend.until_disabled(), backend));
         assert!(why.contains("memory must be a memfd, or a file on tmpfs, hugetlbfs or a disk"), "{why}");
         served.push((dir, path, backend));
     }
@@ -203,17 +197,31 @@ fn a_connection_that_lingers_blocks_no_worker() {
     assert!(why.contains("what notifies an eventfd or a Unix socket"), "{why}");
 }
 
+/// A backend, and its frontend, which is served; and the directory of its socket, with the socket's path.
+fn served() -> ((tempfile::TempDir, PathBuf), Backend, Frontend) {
+    let (dir, path) = place();
+    let mut backend = Backend::listen(&path, 1);
+    let frontend = Frontend::connect(&path, 8);
+    frontend.set_up(RICH, 2);
+    backend.until_up();
+    ((dir, path), backend, frontend)
+}
+
+/// The backend ends at once, and what lingers is closed once its other end is gone.
+fn leaves_apart(backend: Backend, other_end: TcpStream) {
+    without_waiting(move || drop(backend));
+    until(closing);
+    drop(other_end);
+    until(|| !closing());
+}
+
 /// A message in a Unix socket has it, and nobody else.
 #[test]
 fn a_connection_that_lingers_in_a_socket_blocks_no_worker() {
     let _alone = alone();
     for (as_call, until_replaced) in [(true, true), (true, false), (false, false)] {
         let (stream, other_end) = lingering();
-        let (_dir, path) = place();
-        let mut backend = Backend::listen(&path, 1);
-        let frontend = Frontend::connect(&path, 8);
-        frontend.set_up(RICH, 2);
-        backend.until_up();
+        let (_place, mut backend, frontend) = served();
         let holder = if as_call {
             let (call, far) = UnixStream::pair().unwrap();
             frontend.send_longs(SET_VRING_CALL, &[0], &[call.as_raw_fd()]);
@@ -239,10 +247,7 @@ fn a_connection_that_lingers_in_a_socket_blocks_no_worker() {
             }
             backend
         });
-        without_waiting(move || drop(backend));
-        until(closing);
-        drop(other_end);
-        until(|| !closing());
+        leaves_apart(backend, other_end);
     }
 }
 
@@ -251,19 +256,12 @@ fn a_connection_that_lingers_in_a_socket_blocks_no_worker() {
 fn a_connection_that_lingers_in_a_queue_blocks_no_worker() {
     let _alone = alone();
     let (stream, other_end) = lingering();
-    let (_dir, path) = place();
-    let mut backend = Backend::listen(&path, 1);
-    let frontend = Frontend::connect(&path, 8);
-    frontend.set_up(RICH, 2);
-    backend.until_up();
+    let ((_dir, path), mut backend, _frontend) = served();
     let second = Frontend::connect(&path, 8);
     second.send_longs(SET_VRING_CALL, &[0], &[stream.as_raw_fd()]);
     backend.settle();
     drop((stream, second));
-    without_waiting(move || drop(backend));
-    until(closing);
-    drop(other_end);
-    until(|| !closing());
+    leaves_apart(backend, other_end);
 }
 
 /// Memory of which the backend has the only file is freed as it is closed, which takes long.
